@@ -1,0 +1,31 @@
+"""regard: attention models of the classic lectures, built of the same few parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .parts.attention import attend as attend
+    from .parts.watch import watch as watch
+    from .see.run import load as load
+    from .see.run import train as train
+
+# Where each public name lives; imported when first used, so that `import regard` and the shell's
+# --help do not wait for torch.
+_HOMES = {
+    "attend": "regard.parts.attention",
+    "load": "regard.see.run",
+    "train": "regard.see.run",
+    "watch": "regard.parts.watch",
+}
+__all__ = ["__version__", "attend", "load", "train", "watch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'regard' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,380 @@
+"""The shell: thin commands. What needs torch is imported inside them, so that --help is instant."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from .errors import InputError, RecipeError, RegardError
+
+if TYPE_CHECKING:
+    from .see.run import Run
+    from .train.loop import Event
+
+app = typer.Typer(
+    name="regard",
+    help="Attention models of the classic lectures: train, score, use, look inside.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help needs no rich, and so no wait
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a name (see `regard recipes`) or a .toml file")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.steps=2000")
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder, made by `regard train`")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line")]
+
+OVERRIDE = re.compile(r"(task|data|text|model|train|decode)\.\w+=")
+
+
+def main() -> NoReturn:
+    """Run a command; a user's mistake is one line on stderr and status 2."""
+    try:
+        app(standalone_mode=True)
+    except RegardError as error:
+        print(f"regard: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has had enough
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(0)
+
+
+@app.command()
+def demo(
+    run: Annotated[Path, typer.Option(help="where to keep the run")] = Path("runs/demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="train anew")] = False,
+) -> None:
+    """The main job on the bundled corpus: train, score, translate, draw."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from .data.read import Faults
+    from .see.run import load
+
+    console = Console()
+    if fresh or not (run / "model.safetensors").is_file():
+        console.print("English to French on 94,000 short sentences of Tatoeba (CC BY 2.0 FR).")
+        _train("translate-tatoeba", [], run, fresh)
+    else:
+        console.print(f"{run} is trained already; --fresh trains it anew.")
+    trained = load(run)
+    inputs, references = trained.task.examples(trained.recipe.data.files("test"), Faults())
+    picked = range(0, len(inputs), max(1, len(inputs) // 10))[:10]
+    answers = trained.predict([inputs[i] for i in picked])
+    table = Table("English", "French by the model", "French by a person", title="Ten of the test sentences")
+    for i, answer in zip(picked, answers, strict=True):
+        table.add_row(inputs[i], answer.output, references[i])
+    console.print(table)
+    _print_scores(console, json.loads((run / "results.json").read_text())["test"])
+    picture = trained.see("The little cat is sleeping on my bed.").save(run / "alignment.png")
+    console.print(f"\nWhat each French word looked at: {picture}", soft_wrap=True)
+    console.print("\nWhat to type next:", style="bold")
+    for line in (
+        f'regard predict {run} "I am cold."',
+        f'regard see {run} "I am cold." --out see.html    # every layer and head, in a browser',
+        f"regard evaluate {run} decode.num_beams=1",
+        "regard recipes                                   # what else can be trained",
+    ):
+        console.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="print this one whole")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="every setting, with what it means")] = False,
+) -> None:
+    """What can be trained, a line each; one recipe printed whole."""
+    from . import config
+
+    if name is None:
+        width = max(map(len, config.names()))
+        for each in config.names():
+            first = config.find(each).read_text(encoding="utf-8").splitlines()[0]
+            print(f"{each:{width}}  {first.removeprefix('#').strip()}")
+    elif everything:
+        from .train.recipe import read
+
+        print(config.write(read(name).rows("comment")), end="")
+    else:
+        print(config.find(name).read_text(encoding="utf-8"), end="")
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    settings: Overrides = None,
+    run: Annotated[Path | None, typer.Option(help="the run folder; default runs/<name>")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="delete what the run folder holds; start over")] = False,
+) -> None:
+    """Train a recipe and score it; goes on where an unfinished run was left."""
+    _train(recipe, settings or [], run, fresh)
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    settings: Overrides = None,
+    on: Annotated[str, typer.Option(help="valid or test")] = "test",
+    as_json: AsJson = False,
+) -> None:
+    """Score a run on its test data."""
+    from rich.console import Console
+
+    if on not in ("valid", "test"):
+        raise InputError(f"--on must be valid or test, but is '{on}'.")
+    scores = _load(run, settings or []).evaluate(on)
+    if as_json:
+        print(json.dumps(scores, ensure_ascii=False))
+    else:
+        _print_scores(Console(), scores)
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="[INPUT]...", help="inputs; decode.KEY=VALUE changes a setting")
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--input", help="a file of inputs, one a line")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer inputs: arguments, a file, or standard input; line in, line out."""
+    words = inputs or []
+    overrides = [word for word in words if OVERRIDE.match(word)]
+    given = [word for word in words if not OVERRIDE.match(word)]
+    if given and file is not None:
+        raise InputError("inputs must be arguments or --input, but both are given.")
+    trained = _load(run, overrides)
+    if given:
+        source: Iterator[list[str]] = iter([given])
+    elif file is not None:
+        from .data.read import lines
+
+        source = _chunks(lines(file))
+    else:
+        source = _arriving()
+    for chunk in _progress(source, shown=file is not None):
+        for answer in trained.predict(chunk):
+            print(json.dumps(answer.json(), ensure_ascii=False) if as_json else answer.output)
+        sys.stdout.flush()
+
+
+@app.command()
+def see(
+    run: RunFolder,
+    text: Annotated[str, typer.Argument(metavar="INPUT", help="what to answer and look into")],
+    settings: Overrides = None,
+    target: Annotated[str | None, typer.Option(help="look at this answer instead of the model's own")] = None,
+    out: Annotated[Path, typer.Option(help="see.html, .png, .svg, .pdf or .json")] = Path("see.html"),
+) -> None:
+    """What attends to what: a page with every layer and head, or a picture."""
+    sight = _load(run, settings or []).see(text, target)
+    path = sight.save(out)
+    print(f"{sight.output}\n{path}")
+
+
+@app.command()
+def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False) -> None:
+    """Parameters, FLOPs, memory, time, kWh and CO2e before training."""
+    from .train.cost import estimate
+    from .train.recipe import read
+
+    whole = read(recipe, settings or [])
+    bill = estimate(whole.model_kind, whole.model, whole.text.size, whole.text.joint, whole.train)
+    if as_json:
+        print(json.dumps(bill))
+        return
+    for name, value in bill.items():
+        shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else value
+        print(f"{name:24} {shown}")
+
+
+# What several commands share.
+
+
+def _load(run: Path, overrides: Sequence[str]) -> Run:
+    """A run, answering as the command line says; what training fixed cannot be changed."""
+    from .see.run import load
+
+    device = "auto"
+    kept = []
+    for text in overrides:
+        if text.startswith(("model.", "text.", "train.")) and not text.startswith("train.device="):
+            raise RecipeError(f"command line: '{text.partition('=')[0]}' was settled by training; it cannot change now.")
+        if text.startswith("train.device="):
+            device = text.partition("=")[2]
+        kept.append(text)
+    return load(run, *kept, device=device)
+
+
+def _train(recipe: str, settings: Sequence[str], run: Path | None, fresh: bool) -> None:
+    """Train with the progress drawn; Ctrl-C saves first."""
+    import os
+
+    from rich.console import Console
+
+    from .see.run import train as start
+
+    console = Console()
+    asked: list[int] = []
+
+    def interrupt(number: int, frame: Any) -> None:
+        if asked:  # a second time: at once
+            raise KeyboardInterrupt
+        asked.append(number)
+        print("\nsaving; again to leave at once", file=sys.stderr)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    leads = os.environ.get("RANK", "0") == "0"
+    drawing = Drawing(console) if leads else None
+    try:
+        trained = start(
+            recipe, *settings, run=run, fresh=fresh, on_event=drawing or (lambda event: None), stop=lambda: bool(asked)
+        )
+    finally:
+        if drawing is not None:
+            drawing.close()
+        signal.signal(signal.SIGINT, before)
+    if not leads:
+        return
+    if asked and not (trained.folder / "model.safetensors").is_file():
+        print(f"saved in {trained.folder}; the same command goes on from there.", file=sys.stderr)
+        sys.exit(130)
+    results = trained.folder / "results.json"
+    if results.is_file():
+        for scores in json.loads(results.read_text()).values():
+            _print_scores(console, scores)
+    console.print(f"The run is in {trained.folder}", soft_wrap=True, highlight=False)
+
+
+class Drawing:
+    """Training's events as a live bar on a terminal, as plain lines elsewhere."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.console = console
+        self.bar: Any = None
+        self.task: Any = None
+        if console.is_terminal:
+            self.bar = Progress(
+                TextColumn("step"), MofNCompleteColumn(), BarColumn(None), TextColumn("{task.description}"),
+                TimeRemainingColumn(), console=console,
+            )  # fmt: skip
+
+    def __call__(self, event: Event) -> None:
+        getattr(self, type(event).__name__.lower())(event)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    def begun(self, event: Any) -> None:
+        self.say(
+            f"{event.parameters:,} parameters, {event.examples:,} examples, {event.batches:,} batches an epoch, "
+            f"{event.device}" + (f"; going on from step {event.step:,}" if event.step else "")
+        )
+        for fault in event.skipped:
+            self.say(f"left out: {fault}")
+        if self.bar is not None:
+            self.bar.start()
+            self.task = self.bar.add_task("", total=event.steps, completed=event.step)
+
+    def step(self, event: Any) -> None:
+        text = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s"
+        if self.bar is not None:
+            self.bar.update(self.task, completed=event.step, description=text)
+        else:
+            self.say(f"step {event.step:>6}  {text}")
+
+    def scored(self, event: Any) -> None:
+        scores = "  ".join(f"{name} {value}" for name, value in event.scores.items() if name != "seconds")
+        self.say(f"step {event.step:>6}  validation: {scores}" + ("  (best)" if event.best else ""))
+
+    def saved(self, event: Any) -> None:
+        pass
+
+    def stopped(self, event: Any) -> None:
+        self.say(f"stopped at step {event.step}: {event.why}")
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _print_scores(console: Any, scores: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table("score", "value", "95 % interval", "signature", title=f"on {scores['on']}, {scores['examples']} examples")
+    for name, value in scores.items():
+        if isinstance(value, float) and name != "seconds":
+            interval = scores.get(f"{name}_interval")
+            around = f"{interval[0]} – {interval[1]}" if interval else ""
+            note = scores.get(f"{name}_signature") or scores.get(f"{name}_unit", "")
+            table.add_row(name, f"{value}", around, note)
+    console.print(table)
+
+
+def _chunks(lines: Iterator[str], size: int = 512) -> Iterator[list[str]]:
+    from itertools import islice
+
+    while chunk := list(islice(lines, size)):
+        yield chunk
+
+
+def _arriving() -> Iterator[list[str]]:
+    """Lines of standard input, as many at once as have come: one is answered at once, many together."""
+    import queue
+    import threading
+
+    arrived: queue.Queue[str | RegardError | None] = queue.Queue(4096)
+
+    def read() -> None:
+        number = 0
+        try:
+            for number, raw in enumerate(sys.stdin.buffer, 1):
+                arrived.put(raw.decode("utf-8").removesuffix("\n").removesuffix("\r"))
+        except UnicodeDecodeError:
+            arrived.put(InputError(f"standard input:{number}: the text must be UTF-8, but is not."))
+        arrived.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        chunk = [arrived.get()]
+        while not arrived.empty() and len(chunk) < 512:
+            chunk.append(arrived.get())
+        yield [line for line in chunk if isinstance(line, str)]
+        if chunk[-1] is None:
+            return
+        for line in chunk:
+            if isinstance(line, RegardError):
+                raise line
+
+
+def _progress(chunks: Iterator[list[str]], shown: bool) -> Iterator[list[str]]:
+    """The same chunks, counted on stderr where that is a terminal and stdout is not."""
+    if not shown or not sys.stderr.isatty() or sys.stdout.isatty():
+        yield from chunks
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} lines"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
+        for chunk in chunks:
+            yield chunk
+            bar.advance(task, len(chunk))

@@ -1,0 +1,208 @@
+"""Recipes: TOML and key=value, strictly checked into frozen settings, one section to each who needs it.
+
+A section's settings are a frozen dataclass beside the code that uses them. Its fields say all there
+is to say: type and bounds, the one default, and, as a string in `Annotated`, the one comment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from .errors import RecipeError
+
+SECTIONS = ("task", "data", "text", "model", "train", "decode")
+RECIPES = Path(__file__).parent / "recipes"
+
+
+class IsPath:
+    """Marks a setting that names files: relative to the recipe, or on the command line to here."""
+
+
+PATH = IsPath()
+
+
+@dataclass(frozen=True)
+class Value:
+    """One given setting and where it was given."""
+
+    value: Any
+    origin: str  # "recipe" or "command line"
+    where: str  # for messages: the file's name, or "command line"
+    folder: Path  # what a path in it is relative to
+
+
+T = TypeVar("T")
+Given = dict[str, dict[str, Value]]
+
+
+def find(recipe: str) -> Path:
+    """A recipe's file: a path to a .toml, or the name of one that is shipped."""
+    path = Path(recipe)
+    if path.suffix == ".toml":
+        if not path.is_file():
+            raise RecipeError(f"{path}: no such recipe file.")
+        return path
+    shipped = RECIPES / f"{recipe}.toml"
+    if not shipped.is_file():
+        raise RecipeError(
+            f"no recipe '{recipe}'{_nearest(recipe, names())} `regard recipes` lists them all; "
+            "a file of your own must end in .toml."
+        )
+    return shipped
+
+
+def names() -> list[str]:
+    """The names of all shipped recipes."""
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def read(path: Path, overrides: Sequence[str] = ()) -> Given:
+    """What a recipe and the command line say, before anything is checked but its form."""
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path.name}: not valid TOML: {error}.") from error
+    given: Given = {section: {} for section in SECTIONS}
+    for section, table in tables.items():
+        _check_section(section, path.name)
+        if not isinstance(table, dict):
+            raise RecipeError(f"{path.name}: '{section}' must be a section, [{section}], but is a value.")
+        for key, value in table.items():
+            given[section][key] = Value(value, "recipe", path.name, path.parent.resolve())
+    for text in overrides:
+        section, key, value = parse_override(text)
+        given[section][key] = Value(value, "command line", "command line", Path.cwd())
+    return given
+
+
+def parse_override(text: str) -> tuple[str, str, Any]:
+    """`section.key=value`; the value as in TOML, a bare word being a string."""
+    name, equals, literal = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (equals and dot and key):
+        raise RecipeError(f"command line: '{text}' must look like section.key=value, such as train.steps=100.")
+    _check_section(section, "command line")
+    try:
+        value = tomllib.loads(f"value = {literal}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = literal.strip()
+    return section, key, value
+
+
+def settle(kind: type[T], section: str, given: Mapping[str, Value], ignore: Iterable[str] = ()) -> T:
+    """A section's values as its settings: unknown keys refused with the nearest, types checked."""
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in ignore:
+            continue
+        if key not in fields:
+            known = [*fields, *ignore]
+            raise RecipeError(f"{value.where}: no setting '{section}.{key}'{_nearest(key, known)}")
+        values[key] = _check(kind, section, key, value)
+    missing = [n for n, f in fields.items() if n not in values and _default(f) is dataclasses.MISSING]
+    if missing:
+        raise RecipeError(f"the recipe must set {section}.{missing[0]}, but does not.")
+    return kind(**values)
+
+
+def choose(section: str, given: Mapping[str, Value], known: Iterable[str]) -> str:
+    """The section's `kind`, which picks a name in a dictionary."""
+    known = list(known)
+    if "kind" not in given:
+        raise RecipeError(f"the recipe must set {section}.kind, to one of {', '.join(known)}.")
+    kind = given["kind"]
+    if kind.value not in known:
+        near = _nearest(str(kind.value), known)
+        raise RecipeError(
+            f"{kind.where}: {section}.kind must be one of {', '.join(known)}, but is '{kind.value}'{near}"
+        )
+    return str(kind.value)
+
+
+def comments(kind: type) -> dict[str, str]:
+    """Each setting's one comment line."""
+    return {
+        name: next((extra for extra in get_args(hint)[1:] if isinstance(extra, str)), "")
+        for name, hint in _hints(kind).items()
+    }
+
+
+def write(sections: Mapping[str, Sequence[tuple[str, Any, str]]]) -> str:
+    """TOML of (key, value, comment) by section; None is left out."""
+    blocks = []
+    for section, rows in sections.items():
+        lines = [
+            f"{key} = {_literal(value)}" + (f"  # {note}" if note else "")
+            for key, value, note in rows
+            if value is not None
+        ]
+        blocks.append("\n".join([f"[{section}]", *lines]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    if isinstance(value, (str, Path)):
+        # JSON's escapes are TOML's but for one: TOML has no escaped slash, and JSON makes none.
+        return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)
+
+
+def _check(kind: type, section: str, key: str, given: Value) -> Any:
+    hint = _hints(kind)[key]
+    try:
+        # Through JSON, so that a TOML array fits a tuple while strictness keeps "3" from being 3.
+        value = TypeAdapter(hint).validate_json(json.dumps(given.value), strict=True)
+    except (ValidationError, TypeError) as error:
+        reason = "have another type"
+        if isinstance(error, ValidationError):
+            # The last alternative of a union says least; the first is the usual one.
+            reason = error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value ")
+        raise RecipeError(
+            f"{given.where}: {section}.{key} must be {reason}, but is {json.dumps(given.value, default=str)}."
+        ) from error
+    if any(isinstance(extra, IsPath) for extra in get_args(hint)[1:]):
+        return anchor(value, given.folder)
+    return value
+
+
+def anchor(value: Any, folder: Path) -> Any:
+    """A path, or a list of them, made absolute; an empty one stays empty."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(anchor(item, folder) for item in value)
+    return str((folder / Path(value).expanduser()).absolute()) if value else value
+
+
+def _check_section(section: str, where: str) -> None:
+    if section not in SECTIONS:
+        raise RecipeError(
+            f"{where}: no section '{section}'{_nearest(section, SECTIONS)} There are {', '.join(SECTIONS)}."
+        )
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else "."
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)

@@ -1,0 +1,85 @@
+"""Which rows make up which batch: a pure function of seed and epoch, so resuming jumps to its place."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+
+Rows = NDArray[np.int64]
+
+
+class Order:
+    """Batches by token budget in length buckets.
+
+    Rows of about one length are cut into batches of the same number of rows; what is left over of
+    a bucket moves up into the next, so every epoch has the same number of batches and only the last
+    can be short. A batch is as wide as the bucket's bound at most, and rows × bound ≤ `budget`.
+    """
+
+    def __init__(self, lengths: NDArray[np.int32], budget: int, seed: int, multiple: int = 1) -> None:
+        """`lengths` (N, fields): the longest field of a row decides its bucket."""
+        widest = lengths.max(1)
+        if len(widest) == 0:
+            raise DataError("the training data hold no usable line; nothing can be learned from them.")
+        if int(widest.max()) > budget:
+            raise DataError(
+                f"train.batch_tokens is {budget}, but the longest line has {int(widest.max())} tokens; "
+                "raise it, or lower data.max_length."
+            )
+        self.seed, self.budget = seed, budget
+        self.second = lengths.min(1)
+        self.bounds = np.array(bounds(int(widest.max()), multiple, budget))
+        self.bucket = np.searchsorted(self.bounds, widest).astype(np.int16)
+        self.counts = np.bincount(self.bucket, minlength=len(self.bounds))
+        self.rows_at = np.maximum(budget // self.bounds, 1)
+        self.batches = self._count()
+
+    def _count(self) -> int:
+        left = total = 0
+        for count, rows in zip(self.counts, self.rows_at, strict=True):
+            whole, left = divmod(int(count) + left, int(rows))
+            total += whole
+        return total + (left > 0)
+
+    def epoch(self, number: int) -> list[Rows]:
+        """All batches of one epoch, in the order they are used."""
+        chance = np.random.default_rng((self.seed, number))
+        shuffled = chance.permutation(len(self.bucket)).astype(np.int64)
+        by_bucket = shuffled[np.argsort(self.bucket[shuffled], kind="stable")]
+        batches: list[Rows] = []
+        left = by_bucket[:0]
+        start = 0
+        for count, rows in zip(self.counts.tolist(), self.rows_at.tolist(), strict=True):
+            members = np.concatenate((left, by_bucket[start : start + count]))
+            start += count
+            whole = len(members) // rows * rows
+            left = members[whole:]
+            # Neighbours in the other field's length share a batch, within pools that stay random.
+            for pool in np.split(members[:whole], range(rows * 16, whole, rows * 16)):
+                pool = pool[np.argsort(self.second[pool], kind="stable")]
+                batches += np.split(pool, range(rows, len(pool), rows)) if len(pool) else []
+        if len(left):
+            batches.append(left)
+        return [batches[i] for i in chance.permutation(len(batches))]
+
+    def largest(self) -> Rows:
+        """A batch of the largest shape, to try memory with before the work begins."""
+        areas = self.rows_at * self.bounds * (self.counts > 0)
+        widest = np.flatnonzero(areas == areas.max())[-1]
+        rows = np.flatnonzero(self.bucket == widest)
+        return np.resize(rows, self.rows_at[widest]).astype(np.int64)
+
+    def batch(self, step: int) -> tuple[int, int]:
+        """Step to (epoch, place in it)."""
+        return divmod(step, self.batches)
+
+
+def bounds(longest: int, multiple: int, budget: int) -> list[int]:
+    """Upper bounds of the buckets: they widen by an eighth, and by `multiple` at least."""
+    edges = [multiple]
+    while edges[-1] < longest:
+        step = max(multiple, edges[-1] // 8 // multiple * multiple)
+        edges.append(edges[-1] + step)
+    return [min(edge, budget) for edge in edges]

@@ -1,0 +1,89 @@
+"""Lines and records out of files, plain or .gz, with every fault told by file and line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+
+
+@dataclass
+class Faults:
+    """Lines that cannot be used: the first stops the reading, or all are counted and left out."""
+
+    skip: bool = False
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def report(self, where: str, what: str) -> None:
+        if not self.skip:
+            raise DataError(f"{where}: {what}; put it right, or go on without such lines by data.skip_bad=true.")
+        self.count += 1
+        if len(self.first) < 5:
+            self.first.append(f"{where}: {what}")
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a text file without their ends. Only \\n ends a line, so files stay aligned."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file.")
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        number = 0
+        try:
+            for number, raw in enumerate(file, 1):
+                text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+                yield text.removeprefix("\ufeff") if number == 1 else text
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}:{number}: the file must be UTF-8, but byte {error.start + 1} of this line is "
+                f"0x{error.object[error.start]:02x}; convert it with iconv."
+            ) from error
+        except (OSError, EOFError) as error:
+            raise DataError(f"{path}:{number + 1}: cannot be read to its end ({error}).") from error
+
+
+def records(path: Path, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Numbered objects of a JSONL file."""
+    for number, line in enumerate(lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            faults.report(f"{path}:{number}", f"the line must be one JSON object, but {error.msg}")
+            continue
+        if not isinstance(record, dict):
+            faults.report(f"{path}:{number}", "the line must be one JSON object, but is none")
+            continue
+        yield number, record
+
+
+def table(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Numbered rows of a TSV (no quoting) or CSV (quoted as usual) file."""
+    if separator == "\t":
+        for number, line in enumerate(lines(path), 1):
+            yield number, line.split("\t")
+        return
+    text = io.StringIO("\n".join(lines(path)), newline="")
+    reader = csv.reader(text, strict=True)
+    while True:
+        number = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(f"{path}:{number}: not a readable CSV row ({error}).") from error
+        yield number, row
+
+
+def kind_of(path: Path) -> str:
+    """The ending that tells the format, .gz aside: `train.tsv.gz` is a .tsv."""
+    return Path(path.name.removesuffix(".gz")).suffix

@@ -1,0 +1,39 @@
+"""What `[data]` may say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Gt
+
+from ..config import PATH
+from ..errors import DataError
+
+Files = str | list[str]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the examples are."""
+
+    train: Annotated[Files, "a file, or [source, target]; relative to data.root where that is set"]
+    valid: Annotated[Files, "what choices are made on"] = ""
+    test: Annotated[Files, "looked at once, at the end"] = ""
+    root: Annotated[str, PATH, "the folder that the files are in"] = ""
+    skip_bad: Annotated[bool, "go on without lines that cannot be used, and count them"] = False
+    max_length: Annotated[int, Gt(0), "longest line in tokens, on either side"] = 256
+    obtain: Annotated[str, "how to get the data; said when they are absent"] = ""
+
+    def files(self, part: str) -> list[Path]:
+        """The files of `train`, `valid` or `test`, all there."""
+        named: Files = getattr(self, part)
+        if not named:
+            raise DataError(f"data.{part}: the recipe names no file for this; set data.{part}.")
+        paths = [Path(self.root) / name for name in ([named] if isinstance(named, str) else named)]
+        for path in paths:
+            if not path.is_file():
+                advice = self.obtain or "check data.root and the name."
+                raise DataError(f"{path}: no such file, though data.{part} names it; {advice}")
+        return paths

@@ -1,0 +1,117 @@
+"""Tokenised examples on disk, memory-mapped: what a run reads over and over.
+
+A store is a folder named by the content of all that made it. Each field (source, target, …) is two
+flat files: the ids of all rows one after another, and where each row begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+
+
+class Store:
+    """Rows of ids by field, read without loading the files."""
+
+    def __init__(self, folder: Path) -> None:
+        meta = json.loads((folder / "store.json").read_text())
+        self.rows: int = meta["rows"]
+        self.skipped: int = meta["skipped"]
+        self._ids, self._starts = {}, {}
+        for name in meta["fields"]:
+            # An empty file cannot be mapped.
+            ids = folder / f"{name}.ids"
+            self._ids[name] = (
+                np.memmap(ids, meta["type"], "r") if ids.stat().st_size else np.zeros(0, meta["type"])
+            )
+            self._starts[name] = np.memmap(folder / f"{name}.starts", np.int64, "r")
+
+    def lengths(self, name: str) -> NDArray[np.int32]:
+        return np.diff(self._starts[name]).astype(np.int32)
+
+    def row(self, name: str, index: int) -> list[int]:
+        start, end = self._starts[name][index : index + 2]
+        ids: list[int] = self._ids[name][start:end].tolist()
+        return ids
+
+    def padded(
+        self, name: str, rows: NDArray[np.int64], first: Sequence[int], last: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows as one zero-padded rectangle between the ids `first` and `last`.  -> (B, width), (B,)"""
+        starts = self._starts[name][rows]
+        counts = self._starts[name][rows + 1] - starts
+        width = int(counts.max(initial=0))
+        places = np.arange(width)
+        real = places < counts[:, None]
+        ids = np.zeros((len(rows), len(first) + width + len(last)), np.int64)
+        ids[:, : len(first)] = first
+        body = ids[:, len(first) : len(first) + width]
+        body[real] = self._ids[name][(starts[:, None] + places)[real]]
+        ids[np.arange(len(rows))[:, None], (len(first) + counts)[:, None] + np.arange(len(last))] = last
+        return ids, counts + len(first) + len(last)
+
+
+def fingerprint(files: Sequence[Path], *others: str) -> str:
+    """A name for the content of files and whatever else shaped a store."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in files:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "blake2b").digest())
+    for other in others:
+        digest.update(b"\0" + other.encode())
+    return digest.hexdigest()
+
+
+def write(
+    folder: Path, chunks: Iterable[Mapping[str, Sequence[Sequence[int]]]], vocabulary: int, skipped: list[int]
+) -> Store:
+    """Write chunks of rows beside `folder` and rename them into place: a store is whole or absent.
+
+    `skipped` is a list that the chunks' maker fills as it goes; its sum is kept with the store.
+    """
+    kind = np.uint16 if vocabulary <= 2**16 else np.uint32
+    work = folder.with_name(f"{folder.name}.part-{os.getpid()}")
+    shutil.rmtree(work, ignore_errors=True)
+    try:
+        work.mkdir(parents=True)
+        rows, ends = 0, {}
+        ids, starts = {}, {}
+        try:
+            for chunk in chunks:
+                for name, lists in chunk.items():
+                    if name not in ids:
+                        ids[name] = (work / f"{name}.ids").open("wb")
+                        starts[name] = (work / f"{name}.starts").open("wb")
+                        starts[name].write(np.zeros(1, np.int64).tobytes())
+                        ends[name] = 0
+                    counts = np.fromiter(map(len, lists), np.int64, len(lists))
+                    flat = np.fromiter((i for row in lists for i in row), kind, int(counts.sum()))
+                    ids[name].write(flat.tobytes())
+                    starts[name].write((ends[name] + counts.cumsum()).tobytes())
+                    ends[name] += len(flat)
+                rows += len(next(iter(chunk.values())))
+        finally:
+            for file in (*ids.values(), *starts.values()):
+                file.close()
+        meta = {"rows": rows, "fields": list(ids), "type": np.dtype(kind).name, "skipped": sum(skipped)}
+        (work / "store.json").write_text(json.dumps(meta))
+        if folder.is_dir():  # another process was faster; the same name is the same content
+            shutil.rmtree(work)
+        else:
+            work.rename(folder)
+    except OSError as error:
+        shutil.rmtree(work, ignore_errors=True)
+        raise DataError(f"{folder}: the tokenised data could not be written ({error.strerror}).") from error
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    return Store(folder)

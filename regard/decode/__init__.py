@@ -1,0 +1,10 @@
+"""From scores to sequences, over two calls alone: `start(batch)` and `step(last, state)`."""
+
+from .beam import beam
+from .greedy import greedy
+from .sample import sample
+from .settings import Hypothesis, Limits, Settings
+
+DECODERS = {"beam": beam, "greedy": greedy, "sample": sample}
+
+__all__ = ["DECODERS", "Hypothesis", "Limits", "Settings"]

@@ -1,0 +1,136 @@
+"""Beam search: the best few beginnings are kept and grown together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import rules
+from .settings import Generator, Hypothesis, Limits, Settings
+
+NEVER = float("-inf")
+
+
+@dataclass
+class Search:
+    """B searches side by side, N beams each; t tokens are written, `bos` counted.
+
+    `select` takes some of the searches on; everything that a search owns is in here.
+    """
+
+    sentences: Tensor  # (B,) which input each search is for
+    longest: Tensor  # (B,)
+    written: Tensor  # (B, N, t)
+    scores: Tensor  # (B, N) log-probability of what is written
+    ended: Tensor  # (B, N, t) ended answers, best first, `eos` last
+    ended_scores: Tensor  # (B, N) their scores by length penalty; -inf: none yet
+    ended_lengths: Tensor  # (B, N) new tokens, `eos` counted
+    ended_properly: Tensor  # (B, N) by `eos`, not by a limit
+
+    @classmethod
+    def begin(cls, limits: Limits, beams: int) -> Search:
+        rows = torch.arange(len(limits.longest), device=limits.longest.device)
+        written = torch.full((len(rows), beams, 1), limits.bos, device=rows.device)
+        scores = torch.full((len(rows), beams), NEVER, device=rows.device)
+        empty = torch.zeros((len(rows), beams), dtype=torch.long, device=rows.device)
+        first = scores.clone()
+        first[:, 0] = 0.0  # all beams begin alike, so only one may count
+        return cls(rows, limits.longest, written, first, written, scores, empty, empty.bool())
+
+    def select(self, searches: Tensor) -> Search:
+        return Search(*(getattr(self, name)[searches] for name in self.__dataclass_fields__))
+
+    def keep(self, offered: Tensor, scores: Tensor, length: int, properly: Tensor) -> None:
+        """Take new ended answers among the best N.  offered (B, M, t), scores (B, M)"""
+        beams = self.ended.shape[1]
+        pad = offered.shape[2] - self.ended.shape[2]
+        answers = torch.cat((torch.nn.functional.pad(self.ended, (0, pad)), offered), 1)
+        lengths = torch.cat((self.ended_lengths, torch.full_like(scores, length, dtype=torch.long)), 1)
+        proper = torch.cat((self.ended_properly, properly), 1)
+        self.ended_scores, best = torch.cat((self.ended_scores, scores), 1).topk(beams, 1)
+        self.ended = answers.gather(1, best[..., None].expand(-1, -1, answers.shape[2]))
+        self.ended_lengths, self.ended_properly = lengths.gather(1, best), proper.gather(1, best)
+
+
+@torch.inference_mode()
+def beam(model: Generator, batch: Any, limits: Limits, settings: Settings) -> list[list[Hypothesis]]:
+    """The best answers of each row, best first.
+
+    At each step the 2N best continuations are looked at: those that end leave for the ended
+    answers if they are among the best N, the best N others go on. Scores are sums of log-probability
+    divided by (length ** length_penalty), `eos` counted in the length.
+    """
+    beams, penalty = settings.num_beams, settings.length_penalty
+    search = Search.begin(limits, beams)
+    answers: list[list[Hypothesis]] = [[] for _ in search.sentences]
+    state = model.start(batch).repeat(beams)
+    for length in range(1, int(limits.longest.max()) + 1):
+        written = search.written.flatten(0, 1)  # (B·N, t)
+        logits, state = model.step(written[:, -1], state)
+        scores = rules.apply(logits.float(), written, limits, settings)
+        totals, parents, tokens = best_continuations(scores, search.scores)  # (B, 2N) each
+
+        ends = tokens == limits.eos
+        grown = search.written.gather(1, parents[..., None].expand(-1, -1, length))
+        grown = torch.cat((grown, tokens[..., None]), 2)  # (B, 2N, t + 1)
+        ended = totals[:, :beams].masked_fill(~ends[:, :beams], NEVER) / length**penalty
+        search.keep(grown[:, :beams], ended, length, ends[:, :beams])
+
+        search.scores, going = totals.masked_fill(ends, NEVER).topk(beams, 1)  # (B, N)
+        search.written = grown.gather(1, going[..., None].expand(-1, -1, length + 1))
+        parents = parents.gather(1, going)
+        at_limit = length >= search.longest  # (B,)
+        if at_limit.any():
+            cut = (search.scores / length**penalty).masked_fill(~at_limit[:, None], NEVER)
+            search.keep(search.written, cut, length, torch.zeros_like(cut, dtype=torch.bool))
+
+        rows = (torch.arange(len(parents), device=parents.device)[:, None] * beams + parents).flatten()
+        done = at_limit | finished(search, length, settings)
+        if done.any():
+            harvest(search, done, answers, settings.num_return_sequences)
+            stay = (~done).nonzero()[:, 0]
+            if not len(stay):
+                break
+            search = search.select(stay)
+            rows = rows.unflatten(0, (-1, beams))[stay].flatten()
+        state = state.select(rows)
+    return answers
+
+
+def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The 2N best of all beams' next tokens.  (B·N, V), (B, N) -> totals, parents, tokens (B, 2N)
+
+    Each beam's own 2N best suffice, so the softmax is needed only there.
+    """
+    count = min(2 * totals.shape[1], scores.shape[-1])
+    top, tokens = scores.topk(count, -1)  # (B·N, 2N)
+    top = (top - scores.logsumexp(-1, keepdim=True)).view(*totals.shape, count) + totals[..., None]
+    best, places = top.flatten(1).topk(min(2 * totals.shape[1], top[0].numel()), 1)
+    return best, places // count, tokens.view(len(totals), -1).gather(1, places)
+
+
+def finished(search: Search, length: int, settings: Settings) -> Tensor:
+    """Whether a search can stop: it has N answers, and by `early_stopping` none better will come.  (B,)"""
+    full = search.ended_scores[:, -1] > NEVER
+    if settings.early_stopping is True:
+        return full
+    reach: Tensor | int = length
+    if settings.early_stopping == "never" and settings.length_penalty > 0:
+        reach = search.longest  # a longer answer is divided by more
+    hope = search.scores[:, 0] / reach**settings.length_penalty
+    return full & (hope <= search.ended_scores[:, -1])
+
+
+def harvest(search: Search, done: Tensor, answers: list[list[Hypothesis]], count: int) -> None:
+    """Write the best ended answers of the searches that are done to their place."""
+    for i in done.nonzero()[:, 0].tolist():
+        for n in range(count):
+            if search.ended_scores[i, n] == NEVER:
+                break
+            properly = bool(search.ended_properly[i, n])
+            ids = search.ended[i, n, 1 : int(search.ended_lengths[i, n]) + 1].tolist()
+            kept = Hypothesis(ids[:-1] if properly else ids, float(search.ended_scores[i, n]), properly)
+            answers[int(search.sentences[i])].append(kept)

@@ -1,0 +1,58 @@
+"""What may not come next: small changes to the scores before a choice is made."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .settings import Limits, Settings
+
+NEVER = float("-inf")
+
+
+def apply(scores: Tensor, written: Tensor, limits: Limits, settings: Settings) -> Tensor:
+    """Scores with what is forbidden at -inf.  (R, V), (R, t) -> (R, V)
+
+    `written` begins with `bos`, so t - 1 tokens are new.
+    """
+    if limits.banned:
+        scores[:, list(limits.banned)] = NEVER
+    if written.shape[1] - 1 < settings.min_new_tokens:
+        scores[:, limits.eos] = NEVER
+    if settings.no_repeat_ngram_size:
+        ban_repeats(scores, written[:, 1:], settings.no_repeat_ngram_size)
+    return scores
+
+
+def ban_repeats(scores: Tensor, written: Tensor, size: int) -> None:
+    """Forbid what would complete an n-gram a second time.  (R, V), (R, t)
+
+    With size 2 and a b c a written, b is forbidden.
+    """
+    length = written.shape[1]
+    if length < size:
+        return
+    grams = written.unfold(1, size, 1)  # (R, t - n + 1, n)
+    last = written[:, length - size + 1 :]  # (R, n - 1)
+    again = (grams[:, :, :-1] == last[:, None]).all(-1)  # (R, t - n + 1)
+    rows, places = again.nonzero(as_tuple=True)
+    scores[rows, grams[rows, places, -1]] = NEVER
+
+
+def keep_likely(scores: Tensor, settings: Settings) -> Tensor:
+    """Temperature, then top-k, top-p and min-p, in that order.  (R, V) -> (R, V)"""
+    scores = scores / settings.temperature
+    if 0 < settings.top_k < scores.shape[-1]:
+        least = scores.topk(settings.top_k, -1).values[:, -1:]
+        scores = scores.masked_fill(scores < least, NEVER)
+    if settings.top_p < 1:
+        ordered, places = scores.sort(-1, descending=True)
+        probabilities = ordered.softmax(-1)
+        # A token stays while those before it have not reached p: the likeliest always stays.
+        beyond = probabilities.cumsum(-1) - probabilities >= settings.top_p
+        scores = scores.masked_fill(torch.zeros_like(beyond).scatter(-1, places, beyond), NEVER)
+    if settings.min_p > 0:
+        probabilities = scores.softmax(-1)
+        least = settings.min_p * probabilities.amax(-1, keepdim=True)
+        scores = scores.masked_fill(probabilities < least, NEVER)
+    return scores

@@ -1,0 +1,148 @@
+"""The Transformer of 2017: an encoder reads the source, a decoder writes the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from annotated_types import Ge, Gt, Lt
+from torch import Tensor, nn
+
+from ..batch import Pairs, Sizes
+from ..parts import mask as masks
+from ..parts.attention import Attention
+from ..parts.block import Block
+from ..parts.embedding import Embedding
+from ..parts.feedforward import FEEDFORWARDS
+from ..parts.norm import NORMS, RESIDUALS, PostNorm
+from ..parts.output import Output
+from ..parts.position import POSITIONS, NoPosition
+from ..parts.score import SCORES
+from ..parts.state import Cache, Memory, State
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes and choices; the defaults are the paper's base model."""
+
+    width: Annotated[int, Gt(0), "size of every vector between parts"] = 512
+    depth: Annotated[int, Gt(0), "blocks on each side"] = 6
+    decoder_depth: Annotated[int, Ge(0), "blocks of the decoder where it differs; 0: depth"] = 0
+    heads: Annotated[int, Gt(0), "attention heads; they share the width"] = 8
+    hidden: Annotated[int, Gt(0), "inner width of the feed-forward"] = 2048
+    dropout: Annotated[float, Ge(0), Lt(1), "on embeddings and around each sub-layer"] = 0.1
+    attention_dropout: Annotated[float, Ge(0), Lt(1), "on attention weights"] = 0.0
+    hidden_dropout: Annotated[float, Ge(0), Lt(1), "inside the feed-forward"] = 0.0
+    score: Annotated[Literal[tuple(SCORES)], "how a query and a key are compared"] = "scaled-dot"
+    position: Annotated[Literal[tuple(POSITIONS)], "how places are told apart"] = "sinusoid"
+    positions: Annotated[int, Gt(0), "longest sequence that learned positions can place"] = 1024
+    norm: Annotated[Literal[tuple(NORMS)], "layer norm or RMS norm"] = "layer"
+    residual: Annotated[Literal[tuple(RESIDUALS)], "norm after (post) or before (pre) a sub-layer"] = "post"
+    feedforward: Annotated[Literal[tuple(FEEDFORWARDS)], "what stands between attentions"] = "relu"
+    tie: Annotated[
+        Literal["all", "target", "none"], "which of source, target and output embeddings are one"
+    ] = "all"
+    output_bias: Annotated[bool, "a bias on the vocabulary scores"] = False
+
+
+class Transformer(nn.Module):
+    """Attention is all you need: figure 1 of Vaswani et al. 2017.  Pairs -> logits (B, T, V)"""
+
+    Settings = Settings
+    # Which tokens look (rows) at which (columns), by part name; a query is named by what it writes.
+    looks = {
+        "encoder.*.attention": ("source", "source"),
+        "decoder.*.attention": ("outputs", "inputs"),
+        "decoder.*.cross": ("outputs", "source"),
+    }
+
+    def __init__(self, sizes: Sizes, settings: Settings = Settings()) -> None:
+        super().__init__()
+        self.settings, s = settings, settings
+        self.source = Embedding(sizes.source, s.width, self._position(), s.dropout)
+        self.target = Embedding(sizes.target, s.width, self._position(), s.dropout)
+        if s.tie == "all" and sizes.shared:
+            self.target.tokens = self.source.tokens
+        tied = None if s.tie == "none" else self.target.tokens
+        self.output = Output(s.width, sizes.target, tied, s.output_bias)
+        self.encoder = nn.ModuleList(self._block(cross=False) for _ in range(s.depth))
+        self.decoder = nn.ModuleList(self._block(cross=True) for _ in range(s.decoder_depth or s.depth))
+        # Post-norm sub-layers leave their output normed; a pre-norm stack needs one norm at its end.
+        final = RESIDUALS[s.residual].final
+        self.encoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
+        self.decoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
+
+    def forward(self, batch: Pairs) -> Tensor:
+        logits: Tensor = self.output(self.states(batch))
+        return logits  # (B, T, V)
+
+    def states(self, batch: Pairs) -> Tensor:
+        """All but the last layer, for a loss that need not hold all logits at once.  -> (B, T, D)"""
+        memory, memory_mask = self.encode(batch)
+        x = self.target(batch.inputs)  # (B, T, D)
+        positions = torch.arange(x.shape[1], device=x.device)
+        for block in self.decoder:
+            # Padding stands after the words, where causal queries never look.
+            x = block(x, causal=True, positions=positions, memory=memory, memory_mask=memory_mask)
+        out: Tensor = self.decoder_norm(x)
+        return out
+
+    def encode(self, batch: Pairs) -> tuple[Tensor, Tensor]:
+        """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""
+        mask = masks.padding(batch.source_lengths, batch.source.shape[1])
+        x = self.source(batch.source)  # (B, S, D)
+        positions = torch.arange(x.shape[1], device=x.device)
+        for block in self.encoder:
+            x = block(x, mask=mask, positions=positions)
+        return self.encoder_norm(x), mask
+
+    def start(self, batch: Pairs) -> State:
+        """Read the source once; each decoder block projects its keys and values once."""
+        memory, mask = self.encode(batch)
+        kept = [block.cross.remember(memory) for block in self.decoder]
+        keys, values = ([kv[i].contiguous() for kv in kept] for i in (0, 1))
+        s = self.settings
+        cache = Cache.empty(len(self.decoder), len(memory), s.heads, s.width // s.heads, memory)
+        return State(cache, Memory(keys, values, mask))
+
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
+        x = self.target(last[:, None], state.cache.places(1))  # (B, 1, D)
+        for layer, block in enumerate(self.decoder):
+            x = block.step(x, state, layer)
+        state.cache.advance(1)
+        return self.output(self.decoder_norm(x[:, -1])), state
+
+    def _block(self, cross: bool) -> Block:
+        s = self.settings
+
+        def attention(position: NoPosition | None = None) -> Attention:
+            score = SCORES[s.score](s.width // s.heads)
+            return Attention(
+                s.width, s.heads, score=score, position=position, dropout=s.attention_dropout
+            )
+
+        def residual() -> PostNorm:
+            return RESIDUALS[s.residual](NORMS[s.norm](s.width), s.dropout)
+
+        turning = self._position() if POSITIONS[s.position].turns else None
+        block = Block(
+            attention(turning),
+            FEEDFORWARDS[s.feedforward](s.width, s.hidden, s.hidden_dropout),
+            residual,
+            attention() if cross else None,
+        )
+        for name, weight in block.named_parameters():
+            if weight.dim() == 2:  # the Xavier bounds of the reference implementation
+                gain = 2**-0.5 if name.endswith(("query.weight", "memory.weight")) else 1.0
+                fan = min(weight.shape) + (s.hidden if "feedforward" in name else s.width)
+                bound = gain * (6 / fan) ** 0.5
+                nn.init.uniform_(weight, -bound, bound)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+        return block
+
+    def _position(self) -> NoPosition:
+        s = self.settings
+        return POSITIONS[s.position](s.width, s.heads, s.positions)

@@ -1,0 +1,190 @@
+"""The one operation: scores, mask, softmax, weighted sum; and the module that gives it heads."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import mask as masks
+from .position import NoPosition
+from .score import SCORES, Dot, ScaledDot
+from .state import Cache, Memory
+
+
+def weigh(
+    q: Tensor,
+    k: Tensor,
+    score: nn.Module,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """softmax(score(q, k) + bias) over the keys that may be seen.  -> weights (B, H, T, S)
+
+    A query that may see nothing gets zeros, not NaN.
+    """
+    if k.shape[1] != q.shape[1]:  # several query heads share a key head
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores = score(q, k)
+    if bias is not None:
+        scores = scores + bias
+    if causal:
+        mask = masks.both(mask, masks.causal(q.shape[-2], k.shape[-2], q.device))
+    if mask is None:
+        return scores.softmax(-1)
+    scores = scores.masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1).masked_fill(~mask.any(-1, keepdim=True), 0.0)
+
+
+class Attend(nn.Module):
+    """Queries look at keys and mix values: (B, H, T, K), (B, H, S, K), (B, H, S, K) -> (B, H, T, K).
+
+    A dot score takes the fused kernel; every other score, and `plain`, the written-out path, which
+    is also the reference the fused one is tested against. `watch` listens here.
+    """
+
+    def __init__(self, score: nn.Module, dropout: float = 0.0, plain: bool = False) -> None:
+        super().__init__()
+        self.score = score
+        self.dropout = dropout
+        self.plain = plain
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        if isinstance(self.score, Dot) and not self.plain:
+            return self.fused(q, k, v, mask, bias, causal, dropout)
+        weights = F.dropout(weigh(q, k, self.score, mask, bias, causal), dropout)
+        if v.shape[1] != q.shape[1]:
+            v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+        return weights @ v
+
+    def fused(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        bias: Tensor | None,
+        causal: bool,
+        dropout: float,
+    ) -> Tensor:
+        if causal and (mask is not None or bias is not None or q.shape[-2] != k.shape[-2]):
+            # The kernel's own flag knows neither a second mask nor a cache behind the queries.
+            mask = masks.both(mask, masks.causal(q.shape[-2], k.shape[-2], q.device))
+            causal = False
+        if bias is not None:
+            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+        return F.scaled_dot_product_attention(
+            q, k, v, mask, dropout, causal, scale=self.score.scale, enable_gqa=k.shape[1] != q.shape[1]
+        )
+
+
+class Attention(nn.Module):
+    """Heads around `Attend`: project, split, attend, join, project (Vaswani et al. 2017, section 3.2.2).
+
+    query (B, T, D), memory (B, S, D) -> (B, T, D). Without a memory it looks at itself.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        score: nn.Module | None = None,
+        position: NoPosition | None = None,
+        key_heads: int | None = None,
+        memory_width: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        assert width % heads == 0, f"{heads} heads cannot share a width of {width}"
+        self.heads, self.key_heads = heads, key_heads or heads
+        assert heads % self.key_heads == 0, f"{heads} heads cannot share {self.key_heads} keys"
+        head_width = width // heads
+        self.query = nn.Linear(width, width, bias)
+        self.memory = nn.Linear(memory_width or width, 2 * self.key_heads * head_width, bias)
+        self.attend = Attend(score or ScaledDot(head_width), dropout)
+        self.output = nn.Linear(width, width, bias)
+        self.position = position or NoPosition()
+
+    def ask(self, query: Tensor) -> Tensor:
+        """(B, T, D) -> q (B, H, T, K)"""
+        return self.query(query).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, S, D) -> k and v (B, H, S, K)"""
+        kv = self.memory(memory).unflatten(-1, (2, self.key_heads, -1))  # (B, S, 2, H, K)
+        k, v = kv.transpose(1, 3).unbind(2)
+        return k, v
+
+    def forward(
+        self,
+        query: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        causal: bool = False,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        q = self.ask(query)
+        k, v = self.remember(query if memory is None else memory)
+        if positions is not None:
+            q, k = self.position.turn(q, positions), self.position.turn(k, positions)
+        return self.join(self.attend(q, k, v, mask, bias, causal))
+
+    def step(self, query: Tensor, cache: Cache, layer: int) -> Tensor:
+        """The newest tokens look at themselves and all before them.  (B, T, D) -> (B, T, D)"""
+        q, (k, v) = self.ask(query), self.remember(query)
+        places = cache.places(query.shape[1])
+        k, v, mask = cache.append(layer, self.position.turn(k, places), v)
+        return self.join(self.attend(self.position.turn(q, places), k, v, mask))
+
+    def recall(self, query: Tensor, memory: Memory, layer: int) -> Tensor:
+        """The newest tokens look at a memory projected once.  (B, 1, D) -> (B, 1, D)
+
+        Rows that share a source (the beams of one sentence) become its queries, so that its keys
+        and values are stored and read once, not once a beam.
+        """
+        q = self.ask(query)  # (M·G, H, 1, K)
+        q = q.squeeze(2).unflatten(0, (-1, memory.group)).transpose(1, 2)  # (M, H, G, K)
+        mixed = self.attend(q, memory.keys[layer], memory.values[layer], memory.mask)
+        return self.join(mixed.transpose(1, 2).flatten(0, 1).unsqueeze(2))
+
+    def join(self, mixed: Tensor) -> Tensor:
+        """(B, H, T, K) -> (B, T, D)"""
+        out: Tensor = self.output(mixed.transpose(1, 2).flatten(-2))
+        return out
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score: str | nn.Module = "scaled-dot",
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention as a function: what was mixed, and the weights it was mixed by.
+
+    (…, T, K), (…, S, K), (…, S, K) -> (…, T, K) and (…, T, S); the mask broadcasts to the weights.
+    """
+    if isinstance(score, str):
+        if score not in SCORES:
+            raise ValueError(f"score must be one of {', '.join(SCORES)}, but is '{score}'")
+        score = SCORES[score](query.shape[-1]).to(query)
+    lead = query.shape[:-2]
+    q, k, v = (x.reshape(-1, 1, *x.shape[-2:]) for x in (query, key, value))
+    if mask is not None:
+        mask = mask.expand(*lead, query.shape[-2], key.shape[-2]).reshape(-1, 1, q.shape[-2], k.shape[-2])
+    weights = weigh(q, k, score, mask)
+    mixed = weights @ v
+    return mixed.reshape(*lead, *mixed.shape[-2:]), weights.reshape(*lead, *weights.shape[-2:])

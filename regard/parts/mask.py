@@ -1,0 +1,28 @@
+"""Who may look at whom. A mask is boolean, and True means "may look", everywhere."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def padding(lengths: Tensor, size: int) -> Tensor:
+    """Only the first `lengths` of `size` keys are real.  (B,) -> (B, 1, 1, S)"""
+    places = torch.arange(size, device=lengths.device)
+    return (places < lengths[:, None])[:, None, None, :]
+
+
+def causal(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """No looking ahead; the last query stands at the last key.  -> (1, 1, T, S)
+
+    causal(2, 3) lets the first query see keys 0 and 1, the second 0, 1 and 2.
+    """
+    ones = torch.ones(queries, keys, dtype=torch.bool, device=device)
+    return ones.tril(keys - queries)[None, None]
+
+
+def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """What both masks allow; None allows everything."""
+    if a is None or b is None:
+        return a if b is None else b
+    return a & b

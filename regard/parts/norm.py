@@ -1,0 +1,37 @@
+"""Norms, and the two places a norm can stand around a sub-layer with its residual connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+
+
+class PostNorm(nn.Module):
+    """norm(x + sublayer(x)), as in 2017.  (B, T, D) -> (B, T, D)"""
+
+    final = False  # the last sub-layer's output is already normed
+
+    def __init__(self, norm: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.norm = norm
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        out: Tensor = self.norm(x + self.dropout(sublayer(x)))
+        return out
+
+
+class PreNorm(PostNorm):
+    """x + sublayer(norm(x)), as in 2019: the residual path stays untouched."""
+
+    final = True  # so the stack needs a norm of its own at the end
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        out: Tensor = x + self.dropout(sublayer(self.norm(x)))
+        return out
+
+
+RESIDUALS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}

@@ -1,0 +1,90 @@
+"""Where a token stands. A position can enter in two ways: added to the embedding, or by turning
+queries and keys. Every scheme answers both calls; the default of each is to do nothing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class NoPosition(nn.Module):
+    """A sentence as a bag of words."""
+
+    turns = False  # whether attention must hand its queries and keys over
+
+    def __init__(self, width: int = 0, heads: int = 1, size: int = 0) -> None:
+        super().__init__()
+        self.size: int | None = None  # the longest sequence it can place; None: any
+
+    def add(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Embeddings with their positions.  (B, T, D), (T,) or (B, T) -> (B, T, D)"""
+        return x
+
+    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Queries or keys with their positions.  (B, H, T, K), (T,) or (B, T) -> same"""
+        return x
+
+
+class Sinusoid(NoPosition):
+    """PE(t, 2i) = sin(t / 10000^(2i/D)), PE(t, 2i+1) = cos(same); PE(t + s) is a linear map of PE(t).
+
+    Vaswani et al. 2017, section 3.5. Computed, not stored: any length.
+    """
+
+    rates: Tensor
+
+    def __init__(self, width: int, heads: int = 1, size: int = 0) -> None:
+        super().__init__()
+        assert width % 2 == 0, f"an odd width ({width}) cannot hold pairs of sine and cosine"
+        rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        self.register_buffer("rates", rates.float(), persistent=False)
+
+    def add(self, x: Tensor, positions: Tensor) -> Tensor:
+        angles = positions[..., None].float() * self.rates.float()  # (…, T, D/2)
+        table = torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)  # (…, T, D)
+        return x + table.to(x.dtype)
+
+
+class LearnedPosition(NoPosition):
+    """One trained vector a place, up to `size` places."""
+
+    def __init__(self, width: int, heads: int = 1, size: int = 1024) -> None:
+        super().__init__()
+        self.size = size
+        self.weight = nn.Parameter(torch.randn(size, width) * width**-0.5)
+
+    def add(self, x: Tensor, positions: Tensor) -> Tensor:
+        return x + nn.functional.embedding(positions, self.weight)
+
+
+class Rotary(NoPosition):
+    """Turns each pair (x_i, x_{i+K/2}) by the angle t / 10000^(2i/K), so that q·k depends on distance alone.
+
+    Su et al. 2021, eq. 34, in the half-split layout of Llama.
+    """
+
+    turns = True
+    rates: Tensor
+
+    def __init__(self, width: int, heads: int = 1, size: int = 0, base: float = 10000.0) -> None:
+        super().__init__()
+        head_width = width // heads
+        assert head_width % 2 == 0, f"an odd head width ({head_width}) cannot be turned in pairs"
+        rates = base ** (-torch.arange(0, head_width, 2, dtype=torch.float64) / head_width)
+        self.register_buffer("rates", rates.float(), persistent=False)
+
+    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        angles = positions[..., None].float() * self.rates.float()  # (T, K/2) or (B, T, K/2)
+        if angles.dim() == 3:
+            angles = angles[:, None]  # one for all heads
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+POSITIONS = {
+    "sinusoid": Sinusoid,
+    "learned": LearnedPosition,
+    "rotary": Rotary,
+    "none": NoPosition,
+}

@@ -1,0 +1,76 @@
+"""Seeing what attends to what, without changing it.
+
+The model runs as it always does. A hook on each `Attend` gets the very queries and keys that the
+fused kernel got, and computes the asked-for weights beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .attention import Attend, weigh
+
+
+def attentions(model: nn.Module) -> dict[str, Attend]:
+    """Every attention of a model by its part's name, such as `decoder.0.cross`."""
+    return {
+        name.removesuffix(".attend"): part
+        for name, part in model.named_modules()
+        if isinstance(part, Attend)
+    }
+
+
+def choose(names: Sequence[str], layers: Sequence[int] | None) -> list[str]:
+    """The names at the asked-for depths of their own stack; -1 is the last block of each.
+
+    Names that differ only in a number are one stack: encoder.0.attention, encoder.1.attention, …
+    """
+    stacks: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        stacks[re.sub(r"\d+", "*", name)].append(name)
+    if layers is None:
+        return list(names)
+    chosen = {
+        stack[layer] for stack in stacks.values() for layer in layers if -len(stack) <= layer < len(stack)
+    }
+    return [name for name in names if name in chosen]
+
+
+@contextmanager
+def watch(
+    model: nn.Module, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+) -> Iterator[dict[str, list[Tensor]]]:
+    """Collect weights by part name while the model runs; one tensor (B, H, T, S) for each call.
+
+    `layers` and `heads` choose; what is not asked for is not computed.
+    """
+    seen: dict[str, list[Tensor]] = {}
+    parts = attentions(model)
+
+    def listener(name: str) -> Callable[..., None]:
+        @torch.no_grad()
+        def listen(part: nn.Module, inputs: tuple[Any, ...], result: Tensor) -> None:
+            assert isinstance(part, Attend)
+            q, k, _, *rest = inputs
+            mask, bias, causal = (*rest, *(None, None, False)[len(rest) :])
+            if heads is not None:
+                share = q.shape[1] // k.shape[1]
+                q, k = q[:, list(heads)], k[:, [head // share for head in heads]]
+                bias = bias[:, list(heads)] if bias is not None and bias.shape[1] > 1 else bias
+            seen.setdefault(name, []).append(weigh(q, k, part.score, mask, bias, causal))
+
+        return listen
+
+    hooks = [parts[n].register_forward_hook(listener(n)) for n in choose(list(parts), layers)]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()

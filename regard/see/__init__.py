@@ -1,0 +1,1 @@
+"""Looking inside: what attends to what, as pictures and as a page."""

@@ -1,0 +1,101 @@
+"""One input through a model, with everything it attended to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..parts.watch import watch
+from ..train.run import Run
+from . import figure, page
+
+
+@dataclass(frozen=True)
+class Look:
+    """The weights of one attention: every row sums to one over the columns it may see."""
+
+    name: str  # the part's own name, such as decoder.3.cross
+    kind: str  # the name without its number: decoder.cross
+    layer: int
+    rows: list[str]
+    columns: list[str]
+    weights: NDArray[np.float32]  # (H, T, S)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was seen for one input; saves itself as a page, a picture or numbers."""
+
+    input: str
+    output: str
+    looks: list[Look]
+
+    def kinds(self) -> list[str]:
+        return list(dict.fromkeys(look.kind for look in self.looks))
+
+    def of(self, kind: str) -> list[Look]:
+        """All layers of one kind, first to last."""
+        return [look for look in self.looks if look.kind == kind]
+
+    def alignment(self) -> Look:
+        """The mean over heads and layers of what the output looked at in the input."""
+        crossing = [look for look in self.looks if look.kind.endswith("cross")] or self.looks[-1:]
+        mean = np.mean([look.weights.mean(0) for look in crossing], 0, keepdims=True)
+        first = crossing[0]
+        return Look("mean of all heads and layers", first.kind, -1, first.rows, first.columns, mean)
+
+    def data(self) -> dict[str, Any]:
+        """Plain lists, for JSON."""
+        looks = [
+            {**vars(look), "weights": np.round(look.weights.astype(float), 4).tolist()} for look in self.looks
+        ]
+        return {"input": self.input, "output": self.output, "looks": looks}
+
+    def save(self, path: str | Path) -> Path:
+        """Write .html, .json, .png, .svg or .pdf, as the name says."""
+        path = Path(path)
+        if path.suffix not in WRITERS:
+            raise InputError(f"{path.name}: the file must end in {', '.join(WRITERS)}, but ends in '{path.suffix}'.")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            WRITERS[path.suffix](self, path)
+        except OSError as error:
+            raise InputError(f"{path}: could not be written ({error.strerror}).") from error
+        return path
+
+    def _repr_html_(self) -> str:
+        return page.inline(self.data())
+
+
+WRITERS = {
+    ".html": lambda sight, path: path.write_text(page.standalone(sight.data()), encoding="utf-8"),
+    ".json": lambda sight, path: path.write_text(page.dump(sight.data()), encoding="utf-8"),
+    **{
+        kind: lambda sight, path: figure.alignment(sight.alignment(), sight.input, path)
+        for kind in (".png", ".svg", ".pdf")
+    },
+}
+
+
+def look(run: Run, source: str, target: str | None = None) -> Sight:
+    """Answer an input (or take the answer given), and look at the pass that gives it."""
+    if target is None:
+        target = run.predict([source])[0].output
+    batch, sides = run.task.trace(source, target)
+    with torch.inference_mode(), watch(run.model) as seen:
+        run.model(batch.to(run.device))
+    looks = []
+    for name, (weights,) in seen.items():
+        kind = re.sub(r"\.\d+", "", name)
+        layer = int(re.search(r"\d+", name)[0]) if re.search(r"\d+", name) else 0  # type: ignore[index]
+        rows, columns = run.model.looks[re.sub(r"\d+", "*", name)]  # type: ignore[index,operator]
+        values = weights[0].float().cpu().numpy()
+        looks.append(Look(name, kind, layer, sides[rows], sides[columns], values))
+    return Sight(source, target, looks)

@@ -1,0 +1,76 @@
+"""The model card: README.md of a run folder."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..data.read import Faults
+from ..train.loop import write_text
+from ..train.run import Run
+from . import capture
+
+
+def write(run: Run) -> None:
+    """What it is, data, scores, cost, how to use it, one picture; from the files of the run alone."""
+    recipe, folder = run.recipe, run.folder
+    results = _json(folder / "results.json")
+    bill = _json(folder / "cost.json")
+    example = _example(run)
+    lines = [
+        f"# {recipe.name}",
+        "",
+        f"A {recipe.model_kind} trained for the task `{recipe.task_kind}` with regard; "
+        f"{bill['parameters']:,} parameters.",
+        "",
+        "## Data",
+        "",
+        *(f"- {part}: `{getattr(recipe.data, part)}`" for part in ("train", "valid", "test") if getattr(recipe.data, part)),
+        "",
+        "## Scores",
+        "",
+        *(_scores(results) if results else ["Not scored yet."]),
+        "",
+        "## Cost",
+        "",
+        f"- {bill['steps']:,} steps, {bill['target_tokens']:,} target tokens, {bill['flops']:.3g} FLOPs",
+        f"- {bill['seconds']:,.0f} s on {bill['device']}, {bill['tokens_per_second']:,.0f} target tokens/s",
+        f"- {bill['kwh']:.4g} kWh ({bill['kwh_method']}), {bill['co2e_grams']:.3g} g CO2e "
+        f"at {bill['grams_per_kwh']:g} g/kWh",
+        "",
+        "## Use",
+        "",
+        "```",
+        f'regard predict {folder.name} "{example}"',
+        f'regard see {folder.name} "{example}" --out see.html',
+        "```",
+        "",
+    ]
+    if example:
+        capture.look(run, example).save(folder / "attention.png")
+        lines += [f"What the translation of “{example}” looked at:", "", "![attention](attention.png)", ""]
+    write_text(folder / "README.md", "\n".join(lines))
+
+
+def _scores(results: dict[str, Any]) -> list[str]:
+    lines = []
+    for part, scores in results.items():
+        for name, value in scores.items():
+            if isinstance(value, float) and name != "seconds":
+                interval = scores.get(f"{name}_interval")
+                around = f" [{interval[0]}, {interval[1]}]" if interval else ""
+                signature = f" ({scores[f'{name}_signature']})" if f"{name}_signature" in scores else ""
+                lines.append(f"- {part} {name}: {value}{around}{signature}")
+    return lines
+
+
+def _example(run: Run) -> str:
+    """The first validation or test input of middling length."""
+    part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
+    inputs, _ = run.task.examples(run.recipe.data.files(part), Faults(skip=True))
+    return next((line for line in inputs if 4 <= len(line.split()) <= 9), inputs[0] if inputs else "")
+
+
+def _json(path: Any) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    return content

@@ -1,0 +1,26 @@
+"""The standalone page: one file that works offline, with the numbers inside it."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent / "page.html"
+
+
+def dump(data: dict[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=False) + "\n"
+
+
+def standalone(data: dict[str, Any]) -> str:
+    """The page with its data; nothing in the data can close the script element that holds it."""
+    safe = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+    safe = safe.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return PAGE.read_text(encoding="utf-8").replace("{{data}}", safe)
+
+
+def inline(data: dict[str, Any]) -> str:
+    """The same page in a frame, for a notebook."""
+    return f'<iframe style="width:100%;height:640px;border:0" srcdoc="{html.escape(standalone(data))}"></iframe>'

@@ -1,0 +1,23 @@
+"""An answer, the same for every task, in Python, in the shell and over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model answers to one input; fields that a task does not fill are left out of JSON."""
+
+    input: str
+    output: str
+    score: float | None = None
+    nbest: tuple[tuple[str, float], ...] | None = None  # further answers with their scores
+    seconds: float | None = None  # of the batch that the input was in
+
+    def json(self) -> dict[str, Any]:
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.nbest is not None:
+            fields["nbest"] = [{"output": text, "score": score} for text, score in self.nbest]
+        return fields

@@ -1,0 +1,299 @@
+"""Translation: a sentence in, a sentence out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..batch import Pairs, Sizes
+from ..data.read import Faults, kind_of, lines, records, table
+from ..data.store import Store, fingerprint, write
+from ..decode import DECODERS, Hypothesis, Limits
+from ..decode import Settings as Decode
+from ..errors import DataError, InputError
+from ..text import BOS, EOS, PAD, SPECIALS, UNK, Text, learn
+from ..text import Settings as TextSettings
+from ..text.dropout import Dropout
+from . import bleu
+from .prediction import Prediction
+
+CHUNK = 10_000  # lines tokenised at a time
+
+
+class Example(NamedTuple):
+    """A sentence and its translation, and where they stand, for messages."""
+
+    source: str
+    target: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is translated, and how it is scored."""
+
+    source: Annotated[str, "the source language; names its field in JSONL"] = "source"
+    target: Annotated[str, "the target language; names its field in JSONL"] = "target"
+    bleu_tokenize: Annotated[
+        Literal["13a", "intl", "zh", "ja-mecab", "char", "none"], "sacreBLEU's tokenisation"
+    ] = "13a"
+    bleu_lowercase: Annotated[bool, "score without regard to case; the signature says so"] = False
+
+
+def read(files: Sequence[Path], settings: Settings, faults: Faults) -> Iterator[Example]:
+    """Examples of two aligned files, a TSV, or JSONL; unusable lines are told to `faults`."""
+    rows = read_aligned(files) if len(files) == 2 else read_single(files, settings, faults)
+    for row in rows:
+        if not row.source.strip() or not row.target.strip():
+            faults.report(row.where, "both sides must have text, but one is empty")
+            continue
+        yield row
+
+
+def read_aligned(files: Sequence[Path]) -> Iterator[Example]:
+    left, right = files
+    pairs = zip_longest(lines(left), lines(right))
+    for number, (source, target) in enumerate(pairs, 1):
+        if source is None or target is None:
+            longer, shorter = (right, left) if source is None else (left, right)
+            raise DataError(
+                f"{longer}:{number}: the two files must have the same number of lines, but {shorter.name} ends here."
+            )
+        yield Example(source, target, f"{left}:{number}")
+
+
+def read_tsv(path: Path, settings: Settings, faults: Faults) -> Iterator[Example]:
+    for number, cells in table(path, "\t"):
+        if len(cells) < 2:
+            faults.report(f"{path}:{number}", "the line must have a tab between source and target, but has none")
+            continue
+        yield Example(cells[0], cells[1], f"{path}:{number}")
+
+
+def read_jsonl(path: Path, settings: Settings, faults: Faults) -> Iterator[Example]:
+    for number, record in records(path, faults):
+        pair = record.get("translation", record)
+        sides = (settings.source, settings.target)
+        if not isinstance(pair, dict) or not all(isinstance(pair.get(side), str) for side in sides):
+            known = ", ".join(pair) if isinstance(pair, dict) else "none"
+            faults.report(
+                f"{path}:{number}",
+                f"the object must have texts '{sides[0]}' and '{sides[1]}', but has {known} "
+                "(task.source and task.target name the fields)",
+            )
+            continue
+        yield Example(pair[sides[0]], pair[sides[1]], f"{path}:{number}")
+
+
+def read_single(files: Sequence[Path], settings: Settings, faults: Faults) -> Iterator[Example]:
+    readers: dict[str, Callable[[Path, Settings, Faults], Iterator[Example]]] = {
+        ".tsv": read_tsv,
+        ".jsonl": read_jsonl,
+    }
+    if len(files) != 1 or kind_of(files[0]) not in readers:
+        named = ", ".join(str(file) for file in files)
+        raise DataError(
+            f"{named}: translation data must be two aligned files, [source, target], or one .tsv or .jsonl."
+        )
+    return readers[kind_of(files[0])](files[0], settings, faults)
+
+
+class Translate:
+    """Pairs of sentences; scored by BLEU; answers with text."""
+
+    Settings = Settings
+    loss = "tokens"
+    metric, higher_is_better = "bleu", True
+    unit = "target token"
+
+    def __init__(self, settings: Settings, source: Text, target: Text, dropout: float = 0.0) -> None:
+        self.settings, self.source, self.target = settings, source, target
+        self.dropouts = (Dropout(source, dropout), Dropout(target, dropout)) if dropout else None
+
+    # Vocabularies: learned from the training files, kept in the run folder.
+
+    @classmethod
+    def learn(
+        cls, settings: Settings, text: TextSettings, files: Sequence[Path], faults: Faults
+    ) -> Translate:
+        def side(number: int) -> Iterator[str]:
+            return (example[number] for example in read(files, settings, faults))
+
+        def both() -> Iterator[str]:
+            return (line for example in read(files, settings, faults) for line in example[:2])
+
+        if text.joint:
+            shared = learn(both(), text)
+            return cls(settings, shared, shared, text.dropout)
+        return cls(settings, learn(side(0), text), learn(side(1), text), text.dropout)
+
+    def save(self, folder: Path) -> None:
+        if self.sizes.shared:
+            self.source.save(folder / "tokenizer.json")
+        else:
+            self.source.save(folder / "source.json")
+            self.target.save(folder / "target.json")
+
+    @classmethod
+    def load(cls, settings: Settings, text: TextSettings, folder: Path) -> Translate:
+        names = ["tokenizer.json"] if text.joint else ["source.json", "target.json"]
+        texts = [Text.load(folder / name) for name in names]
+        return cls(settings, texts[0], texts[-1], text.dropout)
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(self.source.size, self.target.size, self.source is self.target)
+
+    # Batches: tokenised once into a store, then cut out of it.
+
+    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
+        """The files' examples as ids, from the cache where their content has not changed."""
+        marks = [text.tokenizer.to_str() for text in (self.source, self.target)]
+        name = fingerprint(files, *marks, str(longest), str(faults.skip), repr(self.settings))
+        folder = cache / name
+        if folder.is_dir():
+            return Store(folder)
+        skipped: list[int] = []
+        return write(
+            folder, self._encode(files, longest, faults, skipped), max(self.source.size, self.target.size), skipped
+        )
+
+    def _encode(
+        self, files: Sequence[Path], longest: int, faults: Faults, skipped: list[int]
+    ) -> Iterator[dict[str, list[list[int]]]]:
+        before = faults.count
+        examples = read(files, self.settings, faults)
+        empty = True
+        while chunk := list(islice(examples, CHUNK)):
+            source = self.source.encode([example.source for example in chunk])
+            target = self.target.encode([example.target for example in chunk])
+            fits = [max(len(s), len(t)) < longest for s, t in zip(source, target, strict=True)]
+            for example, s, t, fit in zip(chunk, source, target, fits, strict=True):
+                if not fit:
+                    faults.report(
+                        example.where,
+                        f"a line may have {longest} tokens with its end (data.max_length), "
+                        f"but has {max(len(s), len(t)) + 1}",
+                    )
+            kept = [i for i, fit in enumerate(fits) if fit]
+            empty = empty and not kept
+            yield {"source": [source[i] for i in kept], "target": [target[i] for i in kept]}
+        if empty:
+            raise DataError(f"{files[0]}: the file must hold at least one usable line, but has none.")
+        skipped.append(faults.count - before)
+
+    def lengths(self, store: Store) -> NDArray[np.int32]:
+        """Columns that each row fills on either side, its end counted.  -> (N, 2)"""
+        return np.stack((store.lengths("source"), store.lengths("target")), 1) + 1
+
+    def batch(
+        self, store: Store, rows: NDArray[np.int64], chance: np.random.Generator | None = None
+    ) -> Pairs:
+        """Rows of a store as a batch; with `chance`, words are cut as BPE dropout says."""
+        if self.dropouts is not None and chance is not None:
+            texts = (self.source, self.target)
+            ids = []
+            for text, dropout, name in zip(texts, self.dropouts, ("source", "target"), strict=True):
+                ids.append(dropout.encode(text.decode([store.row(name, int(r)) for r in rows]), chance))
+            return self.pairs(ids[0], ids[1])
+        source, source_lengths = store.padded("source", rows, [], [EOS])
+        target, target_lengths = store.padded("target", rows, [BOS], [EOS])
+        arrays = (source, source_lengths, target, target_lengths - 1)
+        return Pairs(*(torch.from_numpy(array) for array in arrays))
+
+    def pairs(self, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Pairs:
+        """Lists of ids as a batch."""
+        source = [[*ids, EOS] for ids in source]
+        target = [[BOS, *ids, EOS] for ids in target]
+        return Pairs(
+            pad(source),
+            torch.tensor([len(ids) for ids in source]),
+            pad(target),
+            torch.tensor([len(ids) - 1 for ids in target]),
+        )
+
+    # Answers.
+
+    def predict(
+        self, model: torch.nn.Module, inputs: Sequence[str], decode: Decode, longest: int
+    ) -> list[Prediction]:
+        """A translation for each line; an empty line has an empty one."""
+        ids = self.source.encode(inputs)
+        for number, row in enumerate(ids, 1):
+            if len(row) >= longest:
+                raise InputError(
+                    f"input {number}: a line may have {longest} tokens with its end (data.max_length), "
+                    f"but has {len(row) + 1}; split it into sentences."
+                )
+        answers: list[Prediction] = [Prediction(line, "", 0.0, seconds=0.0) for line in inputs]
+        order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
+        width = decode.num_beams if decode.kind == "beam" else decode.num_return_sequences
+        while order:
+            # The longest first: what runs out of memory does so at once.
+            count = max(1, decode.batch_tokens // ((len(ids[order[-1]]) + 1) * width))
+            rows, order = order[-count:], order[:-count]
+            began = time.perf_counter()
+            found = self.search(model, [ids[i] for i in rows], decode)
+            seconds = time.perf_counter() - began
+            for i, hypotheses in zip(rows, found, strict=True):
+                answers[i] = self.answer(inputs[i], hypotheses, seconds)
+        return answers
+
+    def search(
+        self, model: torch.nn.Module, source: Sequence[Sequence[int]], decode: Decode
+    ) -> list[list[Hypothesis]]:
+        """Decode one batch."""
+        device = next(model.parameters()).device
+        batch = self.pairs(source, [[] for _ in source]).to(device)
+        longest = torch.full_like(batch.source_lengths, decode.max_new_tokens)
+        if decode.max_ratio:
+            reach = (batch.source_lengths * decode.max_ratio).long() + 10
+            longest = longest.minimum(reach)
+        limits = Limits(BOS, EOS, longest, banned=(PAD, BOS, UNK))
+        return DECODERS[decode.kind](model, batch, limits, decode)  # type: ignore[arg-type]
+
+    def answer(self, line: str, hypotheses: Sequence[Hypothesis], seconds: float) -> Prediction:
+        texts = self.target.decode([hypothesis.ids for hypothesis in hypotheses])
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
+        return Prediction(line, texts[0], scores[0], more, seconds)
+
+    def trace(self, source: str, target: str) -> tuple[Pairs, dict[str, list[str]]]:
+        """One pair as a batch, and the tokens that its rows and columns stand for."""
+        ids, written = self.source.encode([source])[0], self.target.encode([target])[0]
+        if not ids:
+            raise InputError("input: there must be something to look at, but the line is empty.")
+        end = SPECIALS[EOS]
+        tokens = self.target.tokens(written)
+        sides = {
+            "source": [*self.source.tokens(ids), end],
+            "inputs": [SPECIALS[BOS], *tokens],
+            "outputs": [*tokens, end],
+        }
+        return self.pairs([ids], [written]), sides
+
+    # Scores.
+
+    def examples(self, files: Sequence[Path], faults: Faults) -> tuple[list[str], list[str]]:
+        """Inputs and references of a file."""
+        rows = list(read(files, self.settings, faults))
+        return [row.source for row in rows], [row.target for row in rows]
+
+    def score(self, outputs: Sequence[str], references: Sequence[str], quick: bool = False) -> dict[str, Any]:
+        """BLEU and its kin, against the references as they stand in the file."""
+        measure = bleu.bleu_alone if quick else bleu.translation_scores
+        return measure(outputs, references, self.settings.bleu_tokenize, self.settings.bleu_lowercase)
+
+
+def pad(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Lists of ids as a rectangle.  -> (B, longest)"""
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])

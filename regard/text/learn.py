@@ -1,0 +1,157 @@
+"""Vocabularies learned from lines: BPE, unigram, words, characters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Lt
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from ..errors import DataError
+from .text import SPACE, SPECIALS, UNK, Text
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+# Letters with their marks, digits, or one sign; each keeps the space before it, so that nothing is lost.
+PIECES = Regex(f"{SPACE}?[\\p{{L}}\\p{{M}}]+|{SPACE}?\\p{{N}}+|{SPACE}?[^\\p{{L}}\\p{{M}}\\p{{N}}{SPACE}]|{SPACE}")
+# Typography that differs between sources of one language and means the same.
+PLAIN = {
+    "[‘’‚‛`´]": "'",
+    "[“”„‟«»]": '"',
+    "[‐‑–—−]": "-",
+    "…": "...",
+    "[\\u00A0\\u202F\\u2009\\u3000]": " ",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How text becomes ids."""
+
+    kind: Annotated[Literal["bpe", "unigram", "words", "characters"], "the unit of text"] = "bpe"
+    size: Annotated[int, Gt(len(SPECIALS)), "entries in a vocabulary; for words and characters, at most"] = 8000
+    joint: Annotated[bool, "one vocabulary for source and target"] = True
+    lowercase: Annotated[bool, "fold case before anything else"] = False
+    unicode: Annotated[Literal["none", "nfc", "nfkc"], "Unicode normal form of the text"] = "nfc"
+    punctuation: Annotated[bool, "write curly quotes, long dashes and odd spaces plainly"] = False
+    bytes: Annotated[bool, "spell a character never seen in bytes (bpe, unigram); 256 entries"] = True
+    min_frequency: Annotated[int, Gt(0), "how often a word or merge must be seen to count"] = 1
+    dropout: Annotated[float, Ge(0), Lt(1), "BPE dropout: chance that a merge is left out in training"] = 0.0
+
+
+def learn(lines: Iterable[str], settings: Settings, where: str = "text.size") -> Text:
+    """A vocabulary from lines; the same lines give the same vocabulary."""
+    tokenizer = KINDS[settings.kind](lines, settings)
+    if settings.kind in ("bpe", "unigram") and tokenizer.get_vocab_size() < settings.size:
+        raise DataError(
+            f"{where}: {settings.size} entries were asked for, but the data allow only "
+            f"{tokenizer.get_vocab_size()}; set text.size to that or less."
+        )
+    if tokenizer.get_vocab_size() <= len(SPECIALS):
+        raise DataError(f"{where}: no text to learn a vocabulary from; the training data are empty.")
+    return Text(tokenizer)
+
+
+def learn_bpe(lines: Iterable[str], settings: Settings) -> Tokenizer:
+    """Merges of the most frequent pairs (Sennrich et al. 2016)."""
+    tokenizer = _subwords(models.BPE(unk_token=SPECIALS[UNK], fuse_unk=True), settings)
+    trainer = trainers.BpeTrainer(
+        vocab_size=settings.size,
+        min_frequency=settings.min_frequency,
+        special_tokens=_reserved(settings),
+        limit_alphabet=max(settings.size // 2, 1),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return _unregister(tokenizer, byte_fallback=settings.bytes)
+
+
+def learn_unigram(lines: Iterable[str], settings: Settings) -> Tokenizer:
+    """The likeliest segmentation under a unigram model (Kudo 2018)."""
+    tokenizer = _subwords(models.Unigram(), settings)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=settings.size,
+        unk_token=SPECIALS[UNK],
+        special_tokens=_reserved(settings),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return _settle(_unregister(tokenizer, byte_fallback=settings.bytes), len(_reserved(settings)))
+
+
+def learn_words(lines: Iterable[str], settings: Settings) -> Tokenizer:
+    """Every word and sign seen often enough."""
+    return _whole(_subwords(models.WordLevel(unk_token=SPECIALS[UNK]), settings), lines, settings)
+
+
+def learn_characters(lines: Iterable[str], settings: Settings) -> Tokenizer:
+    """Every character seen."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
+    tokenizer.normalizer = normalizers.Sequence(_normalisers(settings))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return _whole(tokenizer, lines, settings)
+
+
+KINDS: dict[str, Callable[[Iterable[str], Settings], Tokenizer]] = {
+    "bpe": learn_bpe,
+    "unigram": learn_unigram,
+    "words": learn_words,
+    "characters": learn_characters,
+}
+
+
+def _whole(tokenizer: Tokenizer, lines: Iterable[str], settings: Settings) -> Tokenizer:
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=settings.size,
+        min_frequency=settings.min_frequency,
+        special_tokens=list(SPECIALS),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return _unregister(tokenizer)
+
+
+def _subwords(model: Any, settings: Settings) -> Tokenizer:
+    """A space becomes a sign of its own at the head of the next word; decoding reverses it exactly."""
+    tokenizer = Tokenizer(model)
+    spaces = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
+    tokenizer.normalizer = normalizers.Sequence([*_normalisers(settings), *spaces])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(PIECES, "isolated")
+    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    return tokenizer
+
+
+def _normalisers(settings: Settings) -> list[Any]:
+    forms = {"none": [], "nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()]}
+    steps: list[Any] = list(forms[settings.unicode])
+    if settings.lowercase:
+        steps.append(normalizers.Lowercase())
+    if settings.punctuation:
+        steps += [normalizers.Replace(Regex(odd), plain) for odd, plain in PLAIN.items()]
+    return steps
+
+
+def _reserved(settings: Settings) -> list[str]:
+    return [*SPECIALS, *(BYTES if settings.bytes else [])]
+
+
+def _settle(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
+    """The trainer's scores differ in the 14th digit from run to run; round and order them for good."""
+    whole = json.loads(tokenizer.to_str())
+    vocabulary = [[token, round(score, 6)] for token, score in whole["model"]["vocab"]]
+    learned = sorted(vocabulary[reserved:], key=lambda entry: (-entry[1], entry[0]))
+    whole["model"]["vocab"] = vocabulary[:reserved] + learned
+    return Tokenizer.from_str(json.dumps(whole))
+
+
+def _unregister(tokenizer: Tokenizer, byte_fallback: bool = False) -> Tokenizer:
+    """Keep the specials' ids but stop the library from finding them in text: `<eos>` typed is not eos."""
+    whole = json.loads(tokenizer.to_str())
+    whole["added_tokens"] = []
+    if byte_fallback:
+        whole["model"]["byte_fallback"] = True
+    return Tokenizer.from_str(json.dumps(whole))

@@ -1,0 +1,106 @@
+"""Forward and backward of one piece of a batch: as it is, between peers, or captured as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .distributed import World
+from .loss import Loss
+
+# (piece of a batch, what its loss is multiplied by, whether it is the step's last) -> sum of -log p
+Backward = Callable[[Any, float, bool], Tensor]
+
+
+class Objective(nn.Module):
+    """Model and loss as one module, so that peers can be kept in step around one call."""
+
+    def __init__(self, model: nn.Module, loss: Callable[[nn.Module, Any], Loss]) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, batch: Any) -> Loss:
+        return self.loss(self.model, batch)
+
+
+def make_backward(
+    model: nn.Module,
+    loss: Callable[[nn.Module, Any], Loss],
+    world: World,
+    compiling: str = "off",
+    precision: Any = None,
+) -> Backward:
+    """The quickest way that the device has, or the one asked for."""
+    if compiling == "auto":
+        compiling = "graph" if world.device.type == "cuda" and world.size == 1 else "off"
+    if compiling == "full":
+        model.states = torch.compile(model.states)  # type: ignore[assignment,operator]
+    objective: nn.Module = Objective(model, loss)
+    if world.size > 1:
+        return Plain(DistributedDataParallel(objective), precision)
+    plain = Plain(objective, precision)
+    return Graphs(plain) if compiling == "graph" and world.device.type == "cuda" else plain
+
+
+class Plain:
+    """Forward, then backward."""
+
+    def __init__(self, objective: nn.Module, precision: Any = None) -> None:
+        self.objective, self.precision = objective, precision
+
+    def __call__(self, batch: Any, scale: float | Tensor, last: bool) -> Tensor:
+        # Before a step's last piece, peers need not exchange gradients.
+        shared = isinstance(self.objective, DistributedDataParallel)
+        with self.objective.no_sync() if shared and not last else nullcontext():  # type: ignore[operator]
+            with self.precision or nullcontext():
+                loss = self.objective(batch)
+            (loss.total * scale).backward()
+        return loss.nll.detach().float()
+
+
+class Graphs:
+    """The kernels of each shape captured once and replayed.
+
+    A small model's step is hundreds of short kernels, and starting them one by one takes longer than
+    running them. A shape is captured when it comes a second time; beyond `most` shapes, none is.
+    """
+
+    def __init__(self, plain: Plain, most: int = 64) -> None:
+        self.plain, self.most = plain, most
+        self.met: Counter[tuple[Any, ...]] = Counter()
+        self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Any, Tensor, Tensor]] = {}
+        self.pool: Any = None
+
+    def __call__(self, batch: Any, scale: float, last: bool) -> Tensor:
+        shape = tuple(tensor.shape for tensor in batch.tensors())
+        self.met[shape] += 1
+        if shape not in self.graphs:
+            if self.met[shape] < 2 or len(self.graphs) >= self.most:
+                return self.plain(batch, scale, last)
+            self.graphs[shape] = self.capture(batch)
+        graph, own, own_scale, nll = self.graphs[shape]
+        for mine, theirs in zip(own.tensors(), batch.tensors(), strict=True):
+            mine.copy_(theirs, non_blocking=True)
+        own_scale.fill_(scale)
+        graph.replay()
+        return nll
+
+    def capture(self, batch: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor, Tensor]:
+        own = type(batch)(*(tensor.clone() for tensor in batch.tensors()))
+        scale = torch.zeros((), device=own.tensors()[0].device)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # libraries set themselves up outside the capture; scale 0: adds nothing
+            self.plain(own, scale, True)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            nll = self.plain(own, scale, True)
+        self.pool = self.pool or graph.pool()
+        return graph, own, scale, nll

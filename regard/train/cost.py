@@ -1,0 +1,184 @@
+"""What training costs: FLOPs counted, energy measured where it can be read, estimated where not."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..batch import Pairs, Sizes
+from ..models import MODELS
+from .loss import TokenLoss
+from .settings import Settings
+
+# Stated power for estimates, in watts: a GPU at its board limit, a CPU core under load.
+GPU_WATTS, CORE_WATTS = 700.0, 10.0
+
+
+@dataclass
+class Energy:
+    """Kilowatt-hours, and how they are known."""
+
+    kwh: float = 0.0
+    method: str = ""
+
+
+def stated_watts(device: torch.device, settings: Settings) -> float:
+    if settings.watts:
+        return settings.watts
+    return GPU_WATTS if device.type == "cuda" else CORE_WATTS * torch.get_num_threads()
+
+
+@contextmanager
+def metered(device: torch.device, settings: Settings, seconds: Any) -> Iterator[Energy]:
+    """Measure through codecarbon (NVML, RAPL) where it is installed and can read; else estimate.
+
+    `seconds` is asked at the end how long the training took.
+    """
+    energy, tracker = Energy(), None
+    if importlib.util.find_spec("codecarbon"):
+        tracker = _tracker()
+    try:
+        yield energy
+    finally:
+        measured = _stop(tracker) if tracker is not None else None
+        if measured is not None:
+            energy.kwh, energy.method = measured, "measured by codecarbon (NVML/RAPL)"
+        else:
+            watts = stated_watts(device, settings)
+            energy.kwh = watts * seconds() / 3.6e6
+            energy.method = f"estimated from {watts:g} W"
+
+
+def _tracker() -> Any:
+    from codecarbon import OfflineEmissionsTracker
+
+    logging.getLogger("codecarbon").disabled = True
+    tracker = OfflineEmissionsTracker(
+        country_iso_code="WORLD", save_to_file=False, log_level="critical", allow_multiple_runs=True
+    )
+    # Where neither counter can be read the library falls back on its own guess; ours is stated.
+    readable = any(type(part).__name__ == "GPU" or _is_rapl(part) for part in tracker._hardware)
+    if not readable:
+        return None
+    tracker.start()
+    return tracker
+
+
+def _is_rapl(part: Any) -> bool:
+    return "rapl" in str(getattr(part, "_mode", ""))
+
+
+def _stop(tracker: Any) -> float | None:
+    tracker.stop()
+    data = tracker.final_emissions_data
+    return float(data.energy_consumed) if data is not None else None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a batch of a given shape takes."""
+
+    parameters: int
+    flops: int  # of one update: forward, backward and loss
+    activations: int  # bytes that the forward pass keeps for the backward
+
+
+def count(model_kind: str, settings: Any, sizes: Sizes, shape: tuple[int, int, int]) -> Estimate:
+    """Count by running a batch of shape (rows, source, target) on tensors without data."""
+    rows, source, target = shape
+    with torch.device("meta"):
+        model: nn.Module = MODELS[model_kind](sizes, settings)
+        batch = Pairs(
+            torch.zeros(rows, source, dtype=torch.long),
+            torch.full((rows,), source),
+            torch.zeros(rows, target + 1, dtype=torch.long),
+            torch.full((rows,), target),
+        )
+        kept = Kept()
+        with FlopCounterMode(display=False) as counter:
+            with torch.autograd.graph.saved_tensors_hooks(kept.add, lambda tensor: tensor):
+                loss = TokenLoss()(model, batch).total
+            loss.backward()
+    weights = sum(p.numel() for p in model.parameters())
+    return Estimate(weights, counter.get_total_flops(), kept.bytes - 4 * weights)
+
+
+class Kept:
+    """Adds up what is saved for the backward pass, each storage once."""
+
+    def __init__(self) -> None:
+        self.bytes, self.seen = 0, set[int]()
+        self.alive: list[torch.Tensor] = []  # so that no address is used twice
+
+    def add(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.seen:
+            self.seen.add(storage._cdata)
+            self.alive.append(tensor)
+            self.bytes += storage.nbytes()
+        return tensor
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: the GPU's peak, or the process's peak resident size."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def estimate(
+    model_kind: str, settings: Any, vocabulary: int, joint: bool, train: Settings, length: int = 32
+) -> dict[str, Any]:
+    """The bill before training, for lines of `length` tokens; time by what a matrix product reaches here."""
+    from .distributed import pick
+
+    device = pick(train.device)
+    rows = max(1, train.batch_tokens // length)
+    one = count(model_kind, settings, Sizes(vocabulary, vocabulary, joint), (rows, length, length))
+    flops = one.flops * train.steps
+    rate = product_rate(device)
+    seconds = flops / (rate * USE)
+    kwh = stated_watts(device, train) * seconds / 3.6e6
+    return {
+        "parameters": one.parameters,
+        "flops_per_step": one.flops,
+        "flops": float(flops),
+        "memory_bytes": one.parameters * 16 + one.activations // train.accumulate,
+        "memory_method": "weights, gradients and two moments in float32, and what backward keeps",
+        "seconds": seconds,
+        "seconds_method": f"at {USE:.0%} of {rate / 1e12:.3g} TFLOP/s, which a matrix product reaches here",
+        "kwh": kwh,
+        "kwh_method": f"estimated from {stated_watts(device, train):g} W",
+        "co2e_grams": kwh * train.grams_per_kwh,
+        "line_tokens": length,
+    }
+
+
+USE = 0.5  # of what a large matrix product reaches, seen in training
+
+
+def product_rate(device: torch.device) -> float:
+    """FLOP/s of a matrix product on this device, measured now."""
+    size = 8192 if device.type == "cuda" else 1024
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    best = 0.0
+    for _ in range(4):
+        began = time.perf_counter()
+        a @ a
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, 2 * size**3 / (time.perf_counter() - began))
+    return best

@@ -1,0 +1,88 @@
+"""One process or many: who am I, and what do we agree on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from ..errors import RecipeError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among its peers."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the one process that writes."""
+        return self.rank == 0
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Rank 0 does the work while the others wait; then they do it, on what rank 0 left ready."""
+        result, failed = None, None
+        if self.leads:
+            try:
+                result = work()
+            except Exception as error:
+                failed = error
+        if self.any(failed is not None):
+            # Every rank leaves together: none is left waiting for a peer that is gone.
+            raise failed or SystemExit(2)
+        return result if self.leads else work()  # type: ignore[return-value]
+
+    def any(self, flag: bool) -> bool:
+        """Whether it holds for some rank; all ranks get the same answer."""
+        if self.size == 1:
+            return flag
+        tensor = torch.tensor(float(flag), device=self.device)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        return bool(tensor.item())
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+
+def pick(name: str) -> torch.device:
+    """`auto` is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise RecipeError(f"train.device must be auto, cpu, cuda or cuda:N, but is '{name}'.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RecipeError(f"train.device is '{name}', but no GPU can be used here; leave it at auto, or say cpu.")
+    return device
+
+
+@contextmanager
+def join(device: str) -> Iterator[World]:
+    """The world as torchrun set it up; alone where it did not."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = pick(device)
+    if size == 1:
+        yield World(0, 1, chosen)
+        return
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(chosen)
+    options: dict[str, Any] = {"device_id": chosen} if chosen.type == "cuda" else {}
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", **options)
+    try:
+        yield World(dist.get_rank(), size, chosen)
+    finally:
+        dist.destroy_process_group()

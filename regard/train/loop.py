@@ -1,0 +1,528 @@
+"""The training loop. It tells what happens and prints nothing: `fit` yields events."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.load import ahead
+from ..data.order import Order
+from ..data.read import Faults
+from ..data.store import Store
+from ..errors import RunError
+from ..models import MODELS
+from . import checkpoint, cost, optim
+from .distributed import World
+from .backward import Backward, make_backward
+from .loss import LOSSES
+from .recipe import Recipe
+from .schedule import rate_at
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Before the first step: what there is to do."""
+
+    step: int
+    steps: int
+    examples: int
+    batches: int
+    parameters: int
+    device: str
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some updates were made; means over those since the last such event."""
+
+    step: int
+    loss: float
+    perplexity: float
+    rate: float
+    gradient: float  # norm before clipping
+    tokens_per_second: float  # of the target, padding not counted
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The validation data were looked at."""
+
+    step: int
+    scores: dict[str, Any]
+    best: bool
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint is in place."""
+
+    step: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Early: asked to, or no gain for too long."""
+
+    step: int
+    why: str
+    for_good: bool
+
+
+Event = Begun | Step | Scored | Saved | Stopped
+
+
+def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Tensor:
+    """Leave the gradient of the whole batch's mean loss per token in the weights; the sum of -log p.
+
+    The batch is cut by rows into `pieces` for each rank. Sums are divided by the tokens of the whole
+    batch, so neither the cut nor the number of ranks changes the result. A rank without rows takes
+    part with one row that counts nothing, so that nobody waits for it.
+    """
+    nll = torch.zeros((), device=world.device)
+    for piece in range(pieces):
+        part = batch.share(piece * world.size + world.rank, pieces * world.size)
+        weight = 1.0 if len(part) else 0.0
+        part = part if len(part) else batch.share(0, len(batch))
+        # Peers average their gradients; the sum is wanted.
+        scale = weight * world.size / batch.tokens
+        nll += weight * backward(part.to(world.device), scale, piece == pieces - 1)
+    return nll
+
+
+def fit(
+    recipe: Recipe, folder: Path, world: World, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Event]:
+    """Train until done, from the last checkpoint where there is one; leaves the run folder complete."""
+    settings, device = recipe.train, world.device
+    faults = Faults(recipe.data.skip_bad)
+    task = world.first(lambda: prepare_task(recipe, folder, faults))
+    stores = world.first(lambda: prepare_stores(recipe, task, folder, faults))
+    multiple = 8 if device.type == "cuda" else 1
+    order = Order(task.lengths(stores["train"]), settings.batch_tokens, settings.seed, multiple)
+
+    torch.manual_seed(settings.seed)
+    model: nn.Module = MODELS[recipe.model_kind](task.sizes, recipe.model)
+    if recipe.model_from:
+        start_from(model, Path(recipe.model_from))
+    model.to(device).train()
+    optimizer = optim.OPTIMIZERS[settings.optimizer](model, settings)
+    progress = resume(folder, model, optimizer, settings) or Progress()
+    if world.leads:
+        trim_log(folder / "metrics.jsonl", progress.step)
+
+    precision = autocast(device, settings)
+    loss = LOSSES[task.loss](settings.smoothing, settings.r_drop)
+    backward = make_backward(model, loss, world, settings.compile, precision)
+    try_largest(backward, model, task, stores["train"], order, world, settings)
+    yield Begun(
+        progress.step,
+        settings.steps,
+        stores["train"].rows,
+        order.batches,
+        sum(p.numel() for p in model.parameters()),
+        device_name(device),
+        tuple(faults.first),
+    )
+
+    log = Log(folder, settings) if world.leads else None
+    upcoming = ahead(batches(task, stores["train"], order, progress.step, settings, device))
+    window = Window(device)
+    began = time.perf_counter() - progress.seconds
+    with cost.metered(device, settings, lambda: progress.seconds) as energy:
+        for batch in upcoming:
+            step = progress.step + 1
+            seed_everything(settings.seed, step, world.rank)
+            optim.set_rate(optimizer, settings.rate * rate_at(
+                settings.schedule, step, settings.steps, settings.warmup, settings.final_rate))
+            nll = gradient(backward, batch, world, settings.accumulate)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)  # captured graphs write to the same memory again
+            progress.step, progress.tokens = step, progress.tokens + batch.tokens
+            progress.seconds = time.perf_counter() - began
+            window.add(nll, norm, batch.tokens)
+
+            last = step == settings.steps
+            if step % settings.log_every == 0 or last or step == 1:
+                yield record(log, window.close(world, step, optimizer))
+            if step % settings.evaluate_every == 0 or last:
+                window.check(world, step)
+                scored = validate(recipe, task, model, stores, world, progress, precision)
+                if scored is not None:
+                    if scored.best and world.leads:
+                        checkpoint.write_weights(folder / "best.safetensors", checkpoint.weights_of(model))
+                    yield record(log, scored)
+            asked = world.any(stop()) if step % 5 == 0 or world.size == 1 else False
+            tired = 0 < settings.patience <= progress.worse
+            if step % settings.save_every == 0 or last or asked or tired:
+                window.check(world, step)
+                progress.seconds = time.perf_counter() - began
+                yield record(log, save(folder, model, optimizer, progress, settings, world))
+            if asked and not last:
+                yield Stopped(step, "asked to stop", for_good=False)
+                return
+            if tired:
+                yield Stopped(step, f"no gain in {progress.worse} validations", for_good=True)
+                break
+    if world.leads:
+        finish(folder, recipe, model, progress, energy, device, batch)
+
+
+# Before the loop.
+
+
+def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Any:
+    """The task with its vocabularies: the run's own where it has them, else learned and kept."""
+    from ..tasks import TASKS
+
+    kind = TASKS[recipe.task_kind]
+    if (folder / "config.json").is_file():
+        return kind.load(recipe.task, recipe.text, folder)
+    if recipe.model_from:
+        task = kind.load(recipe.task, recipe.text, Path(recipe.model_from))
+    else:
+        task = kind.learn(recipe.task, recipe.text, recipe.data.files("train"), Faults(faults.skip))
+    task.save(folder)
+    sizes = {"model": recipe.model_kind, "sizes": vars(task.sizes), "settings": vars(recipe.model)}
+    # Written last: its presence says that the vocabularies beside it are whole.
+    write_text(folder / "config.json", json.dumps(sizes, indent=1) + "\n")
+    return task
+
+
+def prepare_stores(recipe: Recipe, task: Any, folder: Path, faults: Faults) -> dict[str, Store]:
+    """Training and validation data as ids, in the cache beside the run."""
+    parts = ["train", *(["valid"] if recipe.data.valid else [])]
+    cache = folder.parent / ".cache"
+    return {
+        part: task.store(recipe.data.files(part), cache, recipe.data.max_length, faults) for part in parts
+    }
+
+
+def start_from(model: nn.Module, folder: Path) -> None:
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise RunError(f"{folder}: model.from must name a finished run, but there is no model.safetensors.")
+    checkpoint.put_weights(model, checkpoint.read_tensors(path), path)
+
+
+@dataclass
+class Progress:
+    """All that a run must remember beside weights and optimizer; everything random follows from it."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    worse: int = 0  # validations since the best
+
+
+def resume(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: Settings
+) -> Progress | None:
+    """Go on from the newest checkpoint."""
+    found = checkpoint.all_in(folder)
+    if not found:
+        return None
+    tensors, state = checkpoint.load(found[-1])
+    checkpoint.put_weights(model, tensors["model"], found[-1])
+    optim.restore(model, optimizer, tensors["optimizer"])
+    return Progress(**state)
+
+
+def save(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    settings: Settings,
+    world: World,
+) -> Saved:
+    path = folder / f"checkpoint-{progress.step}"
+    if world.leads:
+        tensors = {"model": checkpoint.weights_of(model), "optimizer": optim.state_of(model, optimizer)}
+        checkpoint.save(folder, progress.step, tensors, dataclasses.asdict(progress))
+        checkpoint.clean(folder, settings.average if settings.keep == "average" else 2)
+    return Saved(progress.step, str(path))
+
+
+def batches(
+    task: Any, store: Store, order: Order, start: int, settings: Settings, device: torch.device
+) -> Iterator[Any]:
+    """The batch of every step from `start` on; what is drawn for a step depends on seed and step alone."""
+    epoch, plan = -1, []
+    for step in range(start, settings.steps):
+        wanted, place = divmod(step, order.batches)
+        if wanted != epoch:
+            epoch, plan = wanted, order.epoch(wanted)
+        batch = task.batch(store, plan[place], np.random.default_rng((settings.seed, step)))
+        yield batch.widen(8).pin() if device.type == "cuda" else batch
+
+
+def autocast(device: torch.device, settings: Settings) -> Any:
+    """bfloat16 products where the hardware has them and the recipe does not forbid it."""
+    choice = settings.precision
+    if choice == "auto":
+        fit_for_it = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        choice = "bfloat16" if fit_for_it else "float32"
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = choice == "bfloat16"
+    # Casts are not cached: a captured graph must make its own.
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if choice == "bfloat16" else None
+
+
+def try_largest(
+    backward: Backward,
+    model: nn.Module,
+    task: Any,
+    store: Store,
+    order: Order,
+    world: World,
+    settings: Settings,
+) -> None:
+    """Forward and backward of the largest batch, so that too little memory shows now and not in an hour."""
+    batch = task.batch(store, order.largest())
+    try:
+        gradient(backward, batch, world, settings.accumulate)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise RunError(
+            f"the largest batch ({len(batch)} lines) does not fit into memory; halve train.batch_tokens "
+            f"({settings.batch_tokens}), or set train.accumulate={settings.accumulate * 2}, which changes no result."
+        ) from error
+    model.zero_grad(set_to_none=False)
+
+
+def seed_everything(seed: int, step: int, rank: int) -> None:
+    """Dropout of a step follows from seed, step and rank alone: there is no random state to save."""
+    mixed = np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(mixed >> 1))
+
+
+# In the loop.
+
+
+class Window:
+    """Sums since the last logged step, kept on the device so that it need not be waited for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.restart()
+
+    def restart(self) -> None:
+        self.nll = torch.zeros((), device=self.device)
+        self.norm = torch.zeros((), device=self.device)
+        self.steps = self.tokens = 0
+        self.began = time.perf_counter()
+
+    def add(self, nll: Tensor, norm: Tensor, tokens: int) -> None:
+        self.nll += nll
+        self.norm += norm
+        self.steps, self.tokens = self.steps + 1, self.tokens + tokens
+
+    def close(self, world: World, step: int, optimizer: torch.optim.Optimizer) -> Step:
+        """Means over the window; waits for the device."""
+        self.check(world, step)
+        loss = float(world.sum(self.nll.clone())) / self.tokens
+        norm = float(self.norm) / self.steps
+        seconds = time.perf_counter() - self.began
+        event = Step(
+            step,
+            round(loss, 5),
+            round(float(np.exp(min(loss, 700.0))), 4),
+            float(optimizer.param_groups[0]["lr"]),
+            round(norm, 4),
+            round(self.tokens / seconds, 1),
+            round(seconds, 3),
+        )
+        self.restart()
+        return event
+
+    def check(self, world: World, step: int) -> None:
+        """Stop before anything that is not a number reaches a checkpoint."""
+        bad = not bool(torch.isfinite(self.nll + self.norm))
+        if world.any(bad):
+            raise RunError(
+                f"step {step}: the loss is not a number any more; the last checkpoint is good: try a lower "
+                "train.rate, a longer train.warmup, or train.clip=1.0, with --fresh."
+            )
+
+
+def validate(
+    recipe: Recipe,
+    task: Any,
+    model: nn.Module,
+    stores: dict[str, Store],
+    world: World,
+    progress: Progress,
+    precision: Any,
+) -> Scored | None:
+    """Loss on the validation data and, for the first lines, the task's metric by greedy decoding."""
+    if "valid" not in stores:
+        return None
+    model.eval()
+    began = time.perf_counter()
+    loss = mean_loss(task, model, stores["valid"], recipe.train, world.device, precision)
+    scores: dict[str, Any] = {"loss": round(loss, 5), "perplexity": round(float(np.exp(min(loss, 700.0))), 4)}
+    if recipe.train.evaluate_examples and world.leads:
+        inputs, references = task.examples(recipe.data.files("valid"), Faults(recipe.data.skip_bad))
+        count = recipe.train.evaluate_examples
+        greedy = dataclasses.replace(recipe.decode, **GREEDY)
+        with precision or nullcontext():
+            answers = task.predict(model, inputs[:count], greedy, 10**9)
+        scores |= task.score([answer.output for answer in answers], references[:count], quick=True)
+    scores["seconds"] = round(time.perf_counter() - began, 3)
+    model.train()
+    worth = -loss
+    if recipe.train.best_by == "metric" and task.metric in scores:
+        worth = scores[task.metric] * (1 if task.higher_is_better else -1)
+    best = progress.best is None or worth > progress.best
+    progress.best, progress.worse = (worth, 0) if best else (progress.best, progress.worse + 1)
+    if world.size > 1:  # only rank 0 may have scored; all must agree
+        best = world.any(best and world.leads)
+    return Scored(progress.step, scores, best)
+
+
+GREEDY: dict[str, Any] = {
+    "kind": "greedy", "num_return_sequences": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0
+}
+
+
+@torch.no_grad()
+def mean_loss(
+    task: Any, model: nn.Module, store: Store, settings: Settings, device: torch.device, precision: Any
+) -> float:
+    """-log p per token over a whole store, in order of length."""
+    lengths = task.lengths(store).max(1)
+    rows = np.argsort(lengths, kind="stable")
+    total, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
+    loss = LOSSES[task.loss]()
+    while len(rows):
+        count = max(1, settings.batch_tokens // int(lengths[rows[-1]]))
+        batch = task.batch(store, rows[-count:])
+        with precision or nullcontext():
+            total += loss(model, batch.to(device)).nll
+        tokens += batch.tokens
+        rows = rows[:-count]
+    return float(total) / tokens
+
+
+# The record.
+
+
+class Log:
+    """metrics.jsonl, one event a line, and TensorBoard beside it where wanted."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.path = folder / "metrics.jsonl"
+        self.board: Any = None
+        if settings.tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise RunError("train.tensorboard needs TensorBoard; pip install 'regard[tensorboard]'.") from error
+            self.board = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+
+    def write(self, event: Event) -> None:
+        row = dataclasses.asdict(event)
+        kind = type(event).__name__.lower()
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": kind, **row}) + "\n")
+        if self.board is not None:
+            for key, value in {**row, **row.get("scores", {})}.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(f"{kind}/{key}", value, row["step"])
+            self.board.flush()
+
+
+def record(log: Log | None, event: Event) -> Event:
+    if log is not None:
+        log.write(event)
+    return event
+
+
+def trim_log(path: Path, step: int) -> None:
+    """Forget what a killed process logged after its last checkpoint; it will be logged again."""
+    if path.is_file():
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            try:
+                keep = json.loads(line)["step"] <= step
+            except ValueError:  # the killed process's last line, cut short
+                keep = False
+            rows += [line] if keep else []
+        write_text(path, "".join(rows))
+
+
+def write_text(path: Path, text: str) -> None:
+    """A small file, whole or as it was."""
+    work = path.with_name(f".{path.name}.part")
+    try:
+        work.write_text(text, encoding="utf-8")
+        work.replace(path)
+    except OSError as error:
+        work.unlink(missing_ok=True)
+        raise RunError(f"{path}: could not be written ({error.strerror}).") from error
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def finish(
+    folder: Path,
+    recipe: Recipe,
+    model: nn.Module,
+    progress: Progress,
+    energy: cost.Energy,
+    device: torch.device,
+    batch: Any,
+) -> None:
+    """Choose the weights, write the bill; model.safetensors comes last and says that the run is done."""
+    settings = recipe.train
+    saved = checkpoint.all_in(folder)
+    best = folder / "best.safetensors"
+    if settings.keep == "average":
+        paths = [path / "model.safetensors" for path in saved[-settings.average :]]
+        weights = checkpoint.average(paths)
+    elif settings.keep == "best" and best.is_file():
+        weights = checkpoint.read_tensors(best)
+    else:
+        weights = checkpoint.weights_of(model)
+    checkpoint.put_weights(model, weights, folder)
+    shape = (len(batch), batch.source.shape[1], batch.inputs.shape[1])
+    sizes = json.loads((folder / "config.json").read_text())["sizes"]
+    per_update = cost.count(recipe.model_kind, recipe.model, cost.Sizes(**sizes), shape)
+    flops = per_update.flops / max(1, shape[0] * shape[2]) * progress.tokens
+    bill = {
+        "steps": progress.step,
+        "target_tokens": progress.tokens,
+        "parameters": per_update.parameters,
+        "flops": flops,
+        "flops_method": "counted on the last batch's shape, scaled by target tokens",
+        "seconds": round(progress.seconds, 2),
+        "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9), 1),
+        "peak_memory_bytes": cost.peak_memory(device),
+        "device": device_name(device),
+        "kwh": energy.kwh,
+        "kwh_method": energy.method,
+        "co2e_grams": energy.kwh * settings.grams_per_kwh,
+        "grams_per_kwh": settings.grams_per_kwh,
+    }
+    write_text(folder / "cost.json", json.dumps(bill, indent=1) + "\n")
+    checkpoint.write_weights(folder / "model.safetensors", weights)
+    best.unlink(missing_ok=True)

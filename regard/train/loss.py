@@ -1,0 +1,162 @@
+"""Cross-entropy that never holds all scores: (B, T, V) is made and used a chunk at a time."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ..batch import Pairs
+from ..parts.output import Output
+
+CHUNK = 2**24  # scores held at a time: 64 MiB in float32
+
+
+class Loss(NamedTuple):
+    """Sums over a batch's tokens; the caller divides by how many there are."""
+
+    total: Tensor  # what is minimised
+    nll: Tensor  # -log p of the right tokens, for reporting
+
+
+class TokenLoss:
+    """-Σ log p(label), smoothed by ε: (1 - ε) of the target is the label, ε is spread over all tokens.
+
+    Szegedy et al. 2016. With `r_drop`, the batch goes through twice under two dropouts, and the
+    symmetric divergence of the two is added (Liang et al. 2021).
+    """
+
+    def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0) -> None:
+        self.smoothing, self.r_drop = smoothing, r_drop
+
+    def __call__(self, model: nn.Module, batch: Pairs) -> Loss:
+        """`model` maps a batch to states (B, T, D) and has an `output` layer."""
+        twice = self.r_drop > 0 and model.training
+        states = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
+        output = model.output
+        assert isinstance(output, Output)
+        sides = [side.flatten(0, 1) for side in states.chunk(2 if twice else 1)]  # (N, D)
+        labels, real = batch.labels.flatten(), real_places(batch).flatten()  # (N,)
+        if labels.device.type == "cpu":  # padding is quicker left out than scored; a GPU would have to wait
+            sides, labels, real = [side[real] for side in sides], labels[real], real[real]
+        if not twice:
+            args = (sides[0], output.weight, output.bias, labels, real, self.smoothing)
+            return Loss(*LinearCrossEntropy.apply(*args))
+        chunks = zip(*(_chunks(x, output.weight) for x in (*sides, labels, real)), strict=True)
+        parts = [
+            checkpoint(self._twice, *chunk, output.weight, output.bias, use_reentrant=False) for chunk in chunks
+        ]
+        total, nll = (torch.stack(values).sum() for values in zip(*parts, strict=True))
+        return Loss(total, nll.detach())
+
+    def _twice(
+        self, a: Tensor, b: Tensor, labels: Tensor, real: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        p, q = (F.linear(x, weight, bias).float().log_softmax(-1) for x in (a, b))
+        nll = -(p + q).gather(1, labels[:, None])[:, 0] / 2
+        spread = -(p + q).mean(-1) / 2
+        apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2  # KL(p‖q)/2 + KL(q‖p)/2
+        total = (1 - self.smoothing) * nll + self.smoothing * spread + self.r_drop * apart
+        return (total * real).sum(), (nll * real).sum()
+
+
+LOSSES = {"tokens": TokenLoss}
+
+
+def real_places(batch: Pairs) -> Tensor:
+    """Which labels are words, not padding.  -> (B, T)"""
+    places = torch.arange(batch.labels.shape[1], device=batch.labels.device)
+    return places < batch.target_lengths[:, None]
+
+
+class LinearCrossEntropy(torch.autograd.Function):
+    """The output layer and its loss in one: the gradient is made where the scores are, chunk by chunk.
+
+    states (N, D), weight (V, D), labels (N,), real (N,) -> Loss. Nothing is computed twice, and of
+    (N, V) there is one chunk at a time.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        real: Tensor,
+        smoothing: float,
+    ) -> tuple[Tensor, Tensor]:
+        dtype = weight.dtype
+        kind = states.device.type
+        if kind != "meta" and torch.is_autocast_enabled(kind):
+            dtype = torch.get_autocast_dtype(kind)
+        wanted = any(ctx.needs_input_grad)
+        x, w = states.to(dtype), weight.to(dtype)
+        b = None if bias is None else bias.to(dtype)
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        loss, nll = torch.zeros((), dtype=wide, device=x.device), torch.zeros((), dtype=wide, device=x.device)
+        dx = torch.empty_like(x) if wanted else None
+        dw = torch.zeros_like(weight, dtype=wide) if wanted else None
+        db = torch.zeros_like(bias, dtype=wide) if wanted and bias is not None else None
+        start = 0
+        for xs, ys, keep in zip(_chunks(x, w), _chunks(labels, w), _chunks(real, w), strict=True):
+            scores = F.linear(xs, w, b)  # (n, V)
+            part, nll_part = score_chunk(scores, ys, keep, smoothing, wanted)
+            loss, nll = loss + part, nll + nll_part
+            if dx is not None and dw is not None:  # `scores` now holds their gradient
+                torch.mm(scores, w, out=dx[start : start + len(xs)])
+                if dtype == wide:
+                    dw.addmm_(scores.T, xs)
+                elif scores.is_cuda:
+                    dw += torch.mm(scores.T, xs, out_dtype=torch.float32)
+                else:
+                    dw += scores.T @ xs
+                if db is not None:
+                    db += scores.sum(0, dtype=wide)
+            start += len(xs)
+        if wanted:
+            ctx.save_for_backward(dx, dw, db)
+            ctx.dtypes = states.dtype, weight.dtype
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, loss: Tensor, nll: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        dx, dw, db = ctx.saved_tensors
+        to_states, to_weight = ctx.dtypes
+        bias = None if db is None else (db * loss).to(to_weight)
+        return (dx * loss).to(to_states), (dw * loss).to(to_weight), bias, None, None, None
+
+
+def score_chunk(
+    scores: Tensor, labels: Tensor, real: Tensor, smoothing: float, wanted: bool
+) -> tuple[Tensor, Tensor]:
+    """Smoothed loss and plain loss of a chunk; where wanted, the gradient takes the scores' place.
+
+    d loss / d scores = softmax(scores) - (1 - ε) onehot(label) - ε / V.
+    """
+    wide = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+    norms = wide.logsumexp(-1)  # (n,)
+    nll = (norms - wide.gather(1, labels[:, None])[:, 0]).masked_fill(~real, 0.0)
+    total = nll.sum()
+    if smoothing:
+        spread = (norms - wide.mean(-1)).masked_fill(~real, 0.0)
+        total = (1 - smoothing) * total + smoothing * spread.sum()
+    if wanted:
+        gradient = (wide - norms[:, None]).exp_() if wide is not scores else wide.sub_(norms[:, None]).exp_()
+        if smoothing:
+            gradient -= smoothing / scores.shape[1]
+        index = labels[:, None]
+        gradient.scatter_add_(1, index, gradient.new_full(index.shape, smoothing - 1.0))
+        gradient *= real[:, None]
+        if gradient is not scores:
+            scores.copy_(gradient)
+    return total, nll.sum()
+
+
+def _chunks(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+    rows = max(1, CHUNK // weight.shape[0])
+    return x.split(rows) if len(x) else ()

@@ -1,0 +1,116 @@
+"""Optimizers, and their state as named tensors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .settings import Settings
+
+
+def adamw(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """AdamW over all weights; matrices decay, vectors (norms and biases) do not."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in weights if p.dim() > 1], "weight_decay": settings.weight_decay},
+        {"params": [p for p in weights if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return _adamw(groups, weights[0].device, settings)
+
+
+def muon(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Muon for the matrices inside the blocks, AdamW for embeddings, norms and biases."""
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    tables |= {id(part.weight) for name, part in model.named_modules() if name == "output"}
+    weights = [p for p in model.parameters() if p.requires_grad]
+    inner = [p for p in weights if p.dim() == 2 and id(p) not in tables]
+    others = [p for p in weights if p.dim() != 2 or id(p) in tables]
+    return Muon(inner, _adamw([{"params": others, "weight_decay": 0.0}], weights[0].device, settings), settings)
+
+
+OPTIMIZERS: dict[str, Callable[[nn.Module, Settings], torch.optim.Optimizer]] = {
+    "adamw": adamw,
+    "muon": muon,
+}
+
+
+def _adamw(groups: Any, device: torch.device, settings: Settings) -> torch.optim.AdamW:
+    on_gpu = device.type == "cuda"
+    rate = torch.tensor(settings.rate, device=device) if on_gpu else settings.rate
+    return torch.optim.AdamW(
+        groups, lr=rate, betas=settings.betas, eps=settings.epsilon, fused=True, capturable=on_gpu
+    )
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose singular values are all made one (Jordan et al. 2024).
+
+    Each update is as long as AdamW's would be (Liu et al. 2025, eq. 4: 0.2 · √max(rows, columns)),
+    so one rate serves both. Matrices of one shape are worked on together.
+    """
+
+    def __init__(self, weights: list[Tensor], adamw: torch.optim.AdamW, settings: Settings) -> None:
+        super().__init__(weights, {"lr": settings.rate})
+        self.adamw, self.momentum, self.decay = adamw, 0.95, settings.weight_decay
+        self.param_groups += adamw.param_groups
+        for weight in weights:
+            self.state[weight]["momentum"] = torch.zeros_like(weight)
+        adamw.state = self.state  # one state, so that it is saved and restored as one
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        self.adamw.step()
+        group = self.param_groups[0]
+        shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
+        for weight in group["params"]:
+            if weight.grad is not None:
+                shapes[weight.shape].append(weight)
+        for shape, weights in shapes.items():
+            past = [self.state[weight]["momentum"] for weight in weights]
+            gradients = [weight.grad for weight in weights]
+            torch._foreach_lerp_(past, gradients, 1 - self.momentum)
+            ahead = torch.stack(torch._foreach_lerp(gradients, past, self.momentum))
+            updates = orthogonal(ahead) * (0.2 * max(shape) ** 0.5)
+            torch._foreach_mul_(weights, 1 - group["lr"] * self.decay)
+            torch._foreach_add_(weights, list((updates * -group["lr"]).unbind()))
+
+
+def orthogonal(x: Tensor, iterations: int = 5) -> Tensor:
+    """The nearest matrices with singular values near one, by a quintic Newton-Schulz iteration."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    wide = x.mT if x.shape[-2] > x.shape[-1] else x
+    wide = wide.bfloat16() if wide.is_cuda else wide
+    wide = wide / (wide.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(iterations):
+        square = wide @ wide.mT
+        wide = torch.baddbmm(wide, torch.baddbmm(square, square, square, beta=b, alpha=c), wide, beta=a)
+    return (wide.mT if x.shape[-2] > x.shape[-1] else wide).to(x.dtype)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What the optimizer remembers, by the weight's name: `exp_avg/encoder.0.…`."""
+    return {
+        f"{key}/{name}": value
+        for name, weight in model.named_parameters()
+        for key, value in optimizer.state.get(weight, {}).items()
+    }
+
+
+def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    weights = dict(model.named_parameters())
+    for full, value in tensors.items():
+        key, _, name = full.partition("/")
+        # Step counts stay where the optimizer wants them: with the weights where it is fused.
+        optimizer.state[weights[name]][key] = value.to(weights[name].device)

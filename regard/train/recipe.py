@@ -1,0 +1,100 @@
+"""A whole recipe: each section settled for the one who needs it, and where each value came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import config, decode, text
+from ..data.settings import Settings as DataSettings
+from ..errors import RecipeError
+from ..models import MODELS
+from ..tasks import TASKS
+from .settings import Settings as TrainSettings
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings by section. `task` and `model` are of the classes that their kinds name."""
+
+    name: str
+    task_kind: str
+    model_kind: str
+    model_from: str
+    task: Any
+    data: DataSettings
+    text: text.Settings
+    model: Any
+    train: TrainSettings
+    decode: decode.Settings
+    origins: dict[str, str]  # "train.steps" -> "recipe" or "command line"; defaults are not listed
+
+    def rows(self, notes: str) -> dict[str, list[tuple[str, Any, str]]]:
+        """Every key with its value and a note: where it came from (`origin`), or what it is (`comment`)."""
+        kinds = {"task": self.task_kind, "model": self.model_kind}
+        table: dict[str, list[tuple[str, Any, str]]] = {}
+        for section in config.SECTIONS:
+            settings = getattr(self, section)
+            says = config.comments(type(settings))
+            rows: list[tuple[str, Any, str]] = []
+            if section in kinds:
+                rows.append(("kind", kinds[section], f"which {section}"))
+            if section == "model":
+                rows.append(("from", self.model_from, "a run folder whose weights to start from"))
+            for field in dataclasses.fields(settings):
+                rows.append((field.name, getattr(settings, field.name), says[field.name]))
+            if notes == "origin":
+                rows = [(k, v, self.origins.get(f"{section}.{k}", "default")) for k, v, _ in rows]
+            table[section] = rows
+        return table
+
+
+def read(recipe: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe by name or path with overrides, fully checked."""
+    path = config.find(recipe)
+    return resolve(path.stem, config.read(path, overrides))
+
+
+def read_run(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe that a run was trained with."""
+    path = folder / "recipe.toml"
+    if not path.is_file():
+        from ..errors import RunError
+
+        what = "holds no recipe.toml" if folder.is_dir() else "is not there"
+        raise RunError(f"{folder}: a run folder is needed, but this one {what}; `regard train` makes one.")
+    given = config.read(path, overrides)
+    return resolve(folder.resolve().name, given)
+
+
+def resolve(name: str, given: config.Given) -> Recipe:
+    task_kind = config.choose("task", given["task"], TASKS)
+    model_kind = config.choose("model", given["model"], MODELS)
+    from_run = given["model"].get("from")
+    model_from = ""
+    if from_run is not None and from_run.value:
+        if not isinstance(from_run.value, str):
+            raise RecipeError(f"{from_run.where}: model.from must be a run folder, but is {from_run.value!r}.")
+        model_from = str(from_run.folder / from_run.value)
+    settled = {
+        "task": config.settle(TASKS[task_kind].Settings, "task", given["task"], ["kind"]),
+        "data": config.settle(DataSettings, "data", given["data"]),
+        "text": config.settle(text.Settings, "text", given["text"]),
+        "model": config.settle(MODELS[model_kind].Settings, "model", given["model"], ["kind", "from"]),
+        "train": config.settle(TrainSettings, "train", given["train"]),
+        "decode": config.settle(decode.Settings, "decode", given["decode"]),
+    }
+    data = settled["data"]
+    assert isinstance(data, DataSettings)
+    if not data.root:  # then the files themselves are relative to where they were named
+        anchored = {
+            part: config.anchor(getattr(data, part), given["data"][part].folder)
+            for part in ("train", "valid", "test")
+            if part in given["data"]
+        }
+        settled["data"] = dataclasses.replace(data, **anchored)
+    origins = {f"{s}.{k}": v.origin for s, keys in given.items() for k, v in keys.items()}
+    return Recipe(name, task_kind, model_kind, model_from, origins=origins, **settled)  # type: ignore[arg-type]
