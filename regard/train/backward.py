@@ -100,7 +100,7 @@ class Graphs:
             self.plain(own, scale, True)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             nll = self.plain(own, scale, True)
         self.pool = self.pool or graph.pool()
         return graph, own, scale, nll

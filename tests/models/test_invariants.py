@@ -1,0 +1,117 @@
+"""What must hold for every model, whatever it is made of; a new one is covered when it has a name."""
+
+import pytest
+import torch
+
+from regard.batch import Pairs
+from regard.models import MODELS
+from regard.parts.position import POSITIONS
+from tests.toys import SMALL, random_pairs, small_model
+
+KINDS = [
+    *(pytest.param(kind, {}, id=kind) for kind in MODELS),
+    *(pytest.param("transformer", {"position": name}, id=f"transformer-{name}") for name in POSITIONS),
+    pytest.param("transformer", {"residual": "pre", "norm": "rms", "feedforward": "gated-silu"}, id="transformer-pre"),
+]
+
+
+def pytest_generate_tests(metafunc):
+    if "kind" in metafunc.fixturenames:
+        metafunc.parametrize(("kind", "more"), KINDS)
+
+
+def test_every_model_has_a_small_version_to_test():
+    assert set(SMALL) == set(MODELS)
+
+
+def test_padding_changes_nothing(kind, more):
+    model, batch = small_model(kind, **more), random_pairs()
+    wider = Pairs(
+        torch.nn.functional.pad(batch.source, (0, 5)),
+        batch.source_lengths,
+        torch.nn.functional.pad(batch.target, (0, 3)),
+        batch.target_lengths,
+    )
+    torch.testing.assert_close(model(wider)[:, :9], model(batch), atol=1e-5, rtol=1e-5)
+
+
+def test_neighbours_change_nothing(kind, more):
+    model, batch = small_model(kind, **more), random_pairs()
+    together = model(batch)
+    for row in range(len(batch)):
+        alone = batch.share(row, len(batch))
+        torch.testing.assert_close(model(alone)[0], together[row], atol=1e-5, rtol=1e-5)
+
+
+def test_the_future_changes_nothing(kind, more):
+    model, batch = small_model(kind, **more), random_pairs()
+    target = batch.target.clone()
+    target[:, 5:] = 7
+    changed = Pairs(batch.source, batch.source_lengths, target, batch.target_lengths)
+    before, after = model(batch), model(changed)
+    torch.testing.assert_close(before[:, :5], after[:, :5])
+    assert not torch.allclose(before[:, 5:], after[:, 5:])
+
+
+def test_step_by_step_equals_one_pass(kind, more):
+    model, batch = small_model(kind, **more), random_pairs()
+    with torch.no_grad():
+        whole = model(batch)
+        state = model.start(batch)
+        for t in range(batch.inputs.shape[1]):
+            logits, state = model.step(batch.inputs[:, t], state)
+            torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-5)
+
+
+def test_rows_can_be_repeated_and_selected(kind, more):
+    """Three copies of each row, shuffled inside their groups, then one group less, then single rows."""
+    model, batch = small_model(kind, **more), random_pairs()
+    with torch.no_grad():
+        whole = model(batch)
+        state = model.start(batch).repeat(3)
+        rows = torch.arange(4).repeat_interleave(3)
+        for t, picked in enumerate(
+            [
+                torch.tensor([2, 0, 1, 3, 3, 5, 8, 7, 6, 9, 10, 11]),
+                torch.tensor([0, 1, 2, 6, 7, 8, 9, 10, 11]),
+                torch.tensor([1, 4, 5]),
+                torch.tensor([2, 0]),
+            ]
+        ):
+            logits, state = model.step(batch.inputs[rows, t], state)
+            torch.testing.assert_close(logits, whole[rows, t], atol=1e-5, rtol=1e-5)
+            rows, state = rows[picked], state.select(picked)
+        logits, state = model.step(batch.inputs[rows, 4], state)
+        torch.testing.assert_close(logits, whole[rows, 4], atol=1e-5, rtol=1e-5)
+
+
+def test_many_steps_outgrow_the_first_allocation(kind, more):
+    model, batch = small_model(kind, **more), random_pairs(2, longest=40)
+    with torch.no_grad():
+        whole, state = model(batch), model.start(batch)
+        for t in range(40):
+            logits, state = model.step(batch.inputs[:, t], state)
+        torch.testing.assert_close(logits, whole[:, 39], atol=1e-5, rtol=1e-5)
+
+
+def test_states_through_the_output_are_the_logits(kind, more):
+    model, batch = small_model(kind, **more), random_pairs()
+    torch.testing.assert_close(model.output(model.states(batch)), model(batch))
+
+
+def test_every_weight_learns(kind, more):
+    model, batch = small_model(kind, **more).train(), random_pairs()
+    model(batch).square().mean().backward()
+    idle = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert idle == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_a_model_looks_at_is_named(name):
+    """Every attention has a line in `looks`, so that `see` can label its rows and columns."""
+    import re
+
+    from regard.parts.watch import attentions
+
+    model = small_model(name)
+    assert {re.sub(r"\d+", "*", part) for part in attentions(model)} == set(model.looks)

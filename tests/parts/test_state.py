@@ -1,0 +1,36 @@
+"""The cache when rows have different lengths: prompts that are filled in at once, then single steps."""
+
+import torch
+
+from regard.parts.attention import Attention
+from regard.parts.position import Rotary
+from regard.parts.state import Cache
+
+
+def test_rows_of_different_lengths_write_and_see_their_own_places():
+    torch.manual_seed(0)
+    part = Attention(16, 4, position=Rotary(16, 4)).eval()
+    x = torch.randn(2, 6, 16)
+    places = torch.arange(6)
+    whole = part(x, causal=True, positions=places)
+    cache = Cache.empty(1, 2, 4, 4, x)
+    cache.used = None  # only the tensor knows from here on
+    cache.lengths = torch.tensor([0, 0])
+    first = part.step(x[:, :3], cache, 0)
+    torch.testing.assert_close(first, whole[:, :3])
+    cache.lengths = torch.tensor([3, 2])  # the second row takes one token back
+    step = part.step(torch.stack((x[0, 3:4], x[1, 2:3])), cache, 0)
+    torch.testing.assert_close(step[0], whole[0, 3:4])
+    torch.testing.assert_close(step[1], whole[1, 2:3])
+
+
+def test_a_block_of_tokens_after_others_is_causal():
+    torch.manual_seed(0)
+    part = Attention(16, 4).eval()
+    x = torch.randn(2, 40, 16)
+    cache = Cache.empty(1, 2, 4, 4, x)
+    pieces = []
+    for piece in x.split([3, 1, 20, 16], 1):
+        pieces.append(part.step(piece, cache, 0))
+        cache.advance(piece.shape[1])
+    torch.testing.assert_close(torch.cat(pieces, 1), part(x, causal=True))

@@ -1,0 +1,123 @@
+"""Small things that tests share: a language made of numbers, and tiny models."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import torch
+
+from regard.batch import Pairs, Sizes
+from regard.models import MODELS
+
+WORDS = {
+    "one": "un", "two": "deux", "three": "trois", "four": "quatre", "five": "cinq",
+    "six": "six", "seven": "sept", "eight": "huit", "nine": "neuf", "ten": "dix",
+    "red": "rouge", "green": "vert", "cats": "chats", "dogs": "chiens", "and": "et",
+}  # fmt: skip
+
+
+def translate(line: str) -> str:
+    """Word for word, but colours go after their noun: a reordering to be learned."""
+    words = line.split()
+    for i in range(len(words) - 1):
+        if words[i] in ("red", "green") and words[i + 1] in ("cats", "dogs"):
+            words[i], words[i + 1] = words[i + 1], words[i]
+    return " ".join(WORDS[word] for word in words)
+
+
+def sentences(count: int, seed: int = 0, longest: int = 6) -> list[str]:
+    chance = random.Random(seed)
+    numbers, colours, nouns = list(WORDS)[:10], ["red", "green"], ["cats", "dogs"]
+    lines = []
+    for _ in range(count):
+        phrase: list[str] = []
+        while len(phrase) < chance.randint(2, longest):
+            phrase += [chance.choice(numbers), *([chance.choice(colours)] * chance.randint(0, 1)), chance.choice(nouns)]
+            phrase += ["and"] if chance.random() < 0.3 else []
+        lines.append(" ".join(phrase).removesuffix(" and"))
+    return lines
+
+
+def write_corpus(folder: Path, train: int = 600, valid: int = 40, test: int = 40) -> Path:
+    """Aligned files `train.en`, `train.fr`, … of the toy language."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for seed, (part, count) in enumerate({"train": train, "valid": valid, "test": test}.items()):
+        lines = sentences(count, seed)
+        (folder / f"{part}.en").write_text("".join(f"{line}\n" for line in lines))
+        (folder / f"{part}.fr").write_text("".join(f"{translate(line)}\n" for line in lines))
+    return folder
+
+
+RECIPE = """
+[task]
+kind = "translate"
+source = "en"
+target = "fr"
+
+[data]
+train = ["train.en", "train.fr"]
+valid = ["valid.en", "valid.fr"]
+test = ["test.en", "test.fr"]
+
+[text]
+kind = "words"
+size = 60
+
+[model]
+kind = "transformer"
+width = 32
+depth = 1
+heads = 2
+hidden = 64
+dropout = 0.1
+residual = "pre"
+
+[train]
+steps = 40
+batch_tokens = 256
+rate = 0.01
+schedule = "linear"
+warmup = 10
+smoothing = 0.0
+save_every = 10
+evaluate_every = 20
+evaluate_examples = 10
+log_every = 5
+device = "cpu"
+
+[decode]
+num_beams = 3
+"""
+
+
+def write_recipe(folder: Path, name: str = "toy", **corpus: int) -> Path:
+    """A corpus and a recipe for it that trains in seconds."""
+    write_corpus(folder, **corpus)
+    path = folder / f"{name}.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+SMALL = {"transformer": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0}}
+
+
+def small_model(kind: str, seed: int = 0, size: int = 24, **more):
+    """A model of each kind, with random weights, ready to be asked."""
+    torch.manual_seed(seed)
+    settings = MODELS[kind].Settings(**{**SMALL[kind], **more})
+    return MODELS[kind](Sizes(size, size, True), settings).eval()
+
+
+def random_pairs(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Pairs:
+    """Padded pairs of random ids."""
+    dice = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(2, longest + 1, (2, rows), generator=dice)
+    lengths[:, 0] = longest
+    source = torch.randint(4, size, (rows, longest), generator=dice)
+    target = torch.randint(4, size, (rows, longest + 1), generator=dice)
+    target[:, 0] = 1
+    columns = torch.arange(longest + 1)
+    source[columns[:-1] >= lengths[0, :, None]] = 0
+    target[columns > lengths[1, :, None]] = 0
+    return Pairs(source, lengths[0], target, lengths[1])
