@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -15,17 +18,28 @@ if TYPE_CHECKING:
 # Where each public name lives; imported when first used, so that `import regard` and the shell's
 # --help do not wait for torch.
 _HOMES = {
-    "attend": "regard.parts.attention",
-    "load": "regard.see.run",
-    "train": "regard.see.run",
-    "watch": "regard.parts.watch",
+    "attend": "parts.attention",
+    "load": "see.run",
+    "train": "see.run",
+    "watch": "parts.watch",
 }
 __all__ = ["__version__", "attend", "load", "train", "watch"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'regard' has no attribute '{name}'")
-    from importlib import import_module
+def _public(name: str) -> property:
+    def get(package: ModuleType) -> Any:
+        return getattr(import_module(f"regard.{_HOMES[name]}"), name)
 
-    return getattr(import_module(_HOMES[name]), name)
+    def ignore(package: ModuleType, value: Any) -> None:
+        """Importing the room `regard.train` would otherwise hide the function of that name."""
+
+    return property(get, ignore)
+
+
+class _Regard(ModuleType):
+    """The package as a user sees it: the few public names, each fetched when it is asked for."""
+
+    attend, load, train, watch = (_public(name) for name in ("attend", "load", "train", "watch"))
+
+
+sys.modules[__name__].__class__ = _Regard

@@ -28,11 +28,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a name (see `regard recipes`) or a .toml file")]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.steps=2000")
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="a name (see `regard recipes`) or a .toml file")
 ]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder, made by `regard train`")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.steps=2000"),
+]
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="RUN", help="a run folder, made by `regard train`")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line")]
 
 OVERRIDE = re.compile(r"(task|data|text|model|train|decode)\.\w+=")
@@ -75,7 +80,9 @@ def demo(
     inputs, references = trained.task.examples(trained.recipe.data.files("test"), Faults())
     picked = range(0, len(inputs), max(1, len(inputs) // 10))[:10]
     answers = trained.predict([inputs[i] for i in picked])
-    table = Table("English", "French by the model", "French by a person", title="Ten of the test sentences")
+    table = Table(
+        "English", "French by the model", "French by a person", title="Ten of the test sentences"
+    )
     for i, answer in zip(picked, answers, strict=True):
         table.add_row(inputs[i], answer.output, references[i])
     console.print(table)
@@ -95,7 +102,9 @@ def demo(
 @app.command()
 def recipes(
     name: Annotated[str | None, typer.Argument(help="print this one whole")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="every setting, with what it means")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="every setting, with what it means")
+    ] = False,
 ) -> None:
     """What can be trained, a line each; one recipe printed whole."""
     from . import config
@@ -117,8 +126,14 @@ def recipes(
 def train(
     recipe: RecipeName,
     settings: Overrides = None,
-    run: Annotated[Path | None, typer.Option(help="the run folder; default runs/<name>")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="delete what the run folder holds; start over")] = False,
+    run: Annotated[
+        Path | None,
+        # torchrun would take --run for an option of its own, hence the second name.
+        typer.Option("--run", "--folder", help="the run folder; default runs/<name>"),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="delete what the run folder holds; start over")
+    ] = False,
 ) -> None:
     """Train a recipe and score it; goes on where an unfinished run was left."""
     _train(recipe, settings or [], run, fresh)
@@ -147,9 +162,12 @@ def evaluate(
 def predict(
     run: RunFolder,
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="[INPUT]...", help="inputs; decode.KEY=VALUE changes a setting")
+        list[str] | None,
+        typer.Argument(metavar="[INPUT]...", help="inputs; decode.KEY=VALUE changes a setting"),
     ] = None,
-    file: Annotated[Path | None, typer.Option("--input", help="a file of inputs, one a line")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--input", help="a file of inputs, one a line")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer inputs: arguments, a file, or standard input; line in, line out."""
@@ -178,8 +196,12 @@ def see(
     run: RunFolder,
     text: Annotated[str, typer.Argument(metavar="INPUT", help="what to answer and look into")],
     settings: Overrides = None,
-    target: Annotated[str | None, typer.Option(help="look at this answer instead of the model's own")] = None,
-    out: Annotated[Path, typer.Option(help="see.html, .png, .svg, .pdf or .json")] = Path("see.html"),
+    target: Annotated[
+        str | None, typer.Option(help="look at this answer instead of the model's own")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="see.html, .png, .svg, .pdf or .json")] = Path(
+        "see.html"
+    ),
 ) -> None:
     """What attends to what: a page with every layer and head, or a picture."""
     sight = _load(run, settings or []).see(text, target)
@@ -194,12 +216,18 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
     from .train.recipe import read
 
     whole = read(recipe, settings or [])
-    bill = estimate(whole.model_kind, whole.model, whole.text.size, whole.text.joint, whole.train)
+    bill = estimate(whole.build, whole.text.size, whole.text.joint, whole.train)
     if as_json:
         print(json.dumps(bill))
         return
     for name, value in bill.items():
-        shown = f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else value
+        shown = (
+            f"{value:,}"
+            if isinstance(value, int)
+            else f"{value:.4g}"
+            if isinstance(value, float)
+            else value
+        )
         print(f"{name:24} {shown}")
 
 
@@ -214,7 +242,10 @@ def _load(run: Path, overrides: Sequence[str]) -> Run:
     kept = []
     for text in overrides:
         if text.startswith(("model.", "text.", "train.")) and not text.startswith("train.device="):
-            raise RecipeError(f"command line: '{text.partition('=')[0]}' was settled by training; it cannot change now.")
+            raise RecipeError(
+                f"command line: '{text.partition('=')[0]}' was settled by training; it "
+                f"cannot change now."
+            )
         if text.startswith("train.device="):
             device = text.partition("=")[2]
         kept.append(text)
@@ -243,7 +274,12 @@ def _train(recipe: str, settings: Sequence[str], run: Path | None, fresh: bool) 
     drawing = Drawing(console) if leads else None
     try:
         trained = start(
-            recipe, *settings, run=run, fresh=fresh, on_event=drawing or (lambda event: None), stop=lambda: bool(asked)
+            recipe,
+            *settings,
+            run=run,
+            fresh=fresh,
+            on_event=drawing or (lambda event: None),
+            stop=lambda: bool(asked),
         )
     finally:
         if drawing is not None:
@@ -265,16 +301,26 @@ class Drawing:
     """Training's events as a live bar on a terminal, as plain lines elsewhere."""
 
     def __init__(self, console: Any) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         self.console = console
         self.bar: Any = None
         self.task: Any = None
         if console.is_terminal:
             self.bar = Progress(
-                TextColumn("step"), MofNCompleteColumn(), BarColumn(None), TextColumn("{task.description}"),
-                TimeRemainingColumn(), console=console,
-            )  # fmt: skip
+                TextColumn("step"),
+                MofNCompleteColumn(),
+                BarColumn(None),
+                TextColumn("{task.description}"),
+                TimeRemainingColumn(),
+                console=console,
+            )
 
     def __call__(self, event: Event) -> None:
         getattr(self, type(event).__name__.lower())(event)
@@ -284,7 +330,8 @@ class Drawing:
 
     def begun(self, event: Any) -> None:
         self.say(
-            f"{event.parameters:,} parameters, {event.examples:,} examples, {event.batches:,} batches an epoch, "
+            f"{event.parameters:,} parameters, {event.examples:,} examples, "
+            f"{event.batches:,} batches an epoch, "
             f"{event.device}" + (f"; going on from step {event.step:,}" if event.step else "")
         )
         for fault in event.skipped:
@@ -301,7 +348,9 @@ class Drawing:
             self.say(f"step {event.step:>6}  {text}")
 
     def scored(self, event: Any) -> None:
-        scores = "  ".join(f"{name} {value}" for name, value in event.scores.items() if name != "seconds")
+        scores = "  ".join(
+            f"{name} {value}" for name, value in event.scores.items() if name != "seconds"
+        )
         self.say(f"step {event.step:>6}  validation: {scores}" + ("  (best)" if event.best else ""))
 
     def saved(self, event: Any) -> None:
@@ -318,7 +367,13 @@ class Drawing:
 def _print_scores(console: Any, scores: dict[str, Any]) -> None:
     from rich.table import Table
 
-    table = Table("score", "value", "95 % interval", "signature", title=f"on {scores['on']}, {scores['examples']} examples")
+    table = Table(
+        "score",
+        "value",
+        "95 % interval",
+        "signature",
+        title=f"on {scores['on']}, {scores['examples']} examples",
+    )
     for name, value in scores.items():
         if isinstance(value, float) and name != "seconds":
             interval = scores.get(f"{name}_interval")
@@ -336,7 +391,9 @@ def _chunks(lines: Iterator[str], size: int = 512) -> Iterator[list[str]]:
 
 
 def _arriving() -> Iterator[list[str]]:
-    """Lines of standard input, as many at once as have come: one is answered at once, many together."""
+    """Lines of standard input, as many at once as have come: one is answered at once, many
+    together.
+    """
     import queue
     import threading
 
@@ -345,7 +402,8 @@ def _arriving() -> Iterator[list[str]]:
     def read() -> None:
         number = 0
         try:
-            for number, raw in enumerate(sys.stdin.buffer, 1):
+            for raw in sys.stdin.buffer:
+                number += 1
                 arrived.put(raw.decode("utf-8").removesuffix("\n").removesuffix("\r"))
         except UnicodeDecodeError:
             arrived.put(InputError(f"standard input:{number}: the text must be UTF-8, but is not."))

@@ -1,7 +1,9 @@
-"""Recipes: TOML and key=value, strictly checked into frozen settings, one section to each who needs it.
+"""Recipes: TOML and key=value, strictly checked into frozen settings, one section to each who
+needs it.
 
 A section's settings are a frozen dataclass beside the code that uses them. Its fields say all there
-is to say: type and bounds, the one default, and, as a string in `Annotated`, the one comment.
+is to say: type and bounds, the one default, and in `Annotated` the one comment, as a string, and
+where it picks from a dictionary, that dictionary.
 """
 
 from __future__ import annotations
@@ -76,7 +78,9 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Given:
     for section, table in tables.items():
         _check_section(section, path.name)
         if not isinstance(table, dict):
-            raise RecipeError(f"{path.name}: '{section}' must be a section, [{section}], but is a value.")
+            raise RecipeError(
+                f"{path.name}: '{section}' must be a section, [{section}], but is a value."
+            )
         for key, value in table.items():
             given[section][key] = Value(value, "recipe", path.name, path.parent.resolve())
     for text in overrides:
@@ -90,7 +94,9 @@ def parse_override(text: str) -> tuple[str, str, Any]:
     name, equals, literal = text.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot and key):
-        raise RecipeError(f"command line: '{text}' must look like section.key=value, such as train.steps=100.")
+        raise RecipeError(
+            f"command line: '{text}' must look like section.key=value, such as train.steps=100."
+        )
     _check_section(section, "command line")
     try:
         value = tomllib.loads(f"value = {literal}")["value"]
@@ -99,7 +105,9 @@ def parse_override(text: str) -> tuple[str, str, Any]:
     return section, key, value
 
 
-def settle(kind: type[T], section: str, given: Mapping[str, Value], ignore: Iterable[str] = ()) -> T:
+def settle(
+    kind: type[T], section: str, given: Mapping[str, Value], ignore: Iterable[str] = ()
+) -> T:
     """A section's values as its settings: unknown keys refused with the nearest, types checked."""
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -110,7 +118,9 @@ def settle(kind: type[T], section: str, given: Mapping[str, Value], ignore: Iter
             known = [*fields, *ignore]
             raise RecipeError(f"{value.where}: no setting '{section}.{key}'{_nearest(key, known)}")
         values[key] = _check(kind, section, key, value)
-    missing = [n for n, f in fields.items() if n not in values and _default(f) is dataclasses.MISSING]
+    missing = [
+        n for n, f in fields.items() if n not in values and _default(f) is dataclasses.MISSING
+    ]
     if missing:
         raise RecipeError(f"the recipe must set {section}.{missing[0]}, but does not.")
     return kind(**values)
@@ -125,7 +135,8 @@ def choose(section: str, given: Mapping[str, Value], known: Iterable[str]) -> st
     if kind.value not in known:
         near = _nearest(str(kind.value), known)
         raise RecipeError(
-            f"{kind.where}: {section}.kind must be one of {', '.join(known)}, but is '{kind.value}'{near}"
+            f"{kind.where}: {section}.kind must be one of {', '.join(known)}, but is "
+            f"'{kind.value}'{near}"
         )
     return str(kind.value)
 
@@ -171,10 +182,19 @@ def _check(kind: type, section: str, key: str, given: Value) -> Any:
         reason = "have another type"
         if isinstance(error, ValidationError):
             # The last alternative of a union says least; the first is the usual one.
-            reason = error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value ")
+            reason = (
+                error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value ")
+            )
         raise RecipeError(
-            f"{given.where}: {section}.{key} must be {reason}, but is {json.dumps(given.value, default=str)}."
+            f"{given.where}: {section}.{key} must be {reason}, but is "
+            f"{json.dumps(given.value, default=str)}."
         ) from error
+    for extra in get_args(hint)[1:]:  # a dictionary: the setting is one of its names
+        if isinstance(extra, Mapping) and value not in extra:
+            raise RecipeError(
+                f"{given.where}: {section}.{key} must be one of {', '.join(extra)}, but is "
+                f"'{value}'{_nearest(str(value), extra)}"
+            )
     if any(isinstance(extra, IsPath) for extra in get_args(hint)[1:]):
         return anchor(value, given.folder)
     return value
@@ -190,7 +210,8 @@ def anchor(value: Any, folder: Path) -> Any:
 def _check_section(section: str, where: str) -> None:
     if section not in SECTIONS:
         raise RecipeError(
-            f"{where}: no section '{section}'{_nearest(section, SECTIONS)} There are {', '.join(SECTIONS)}."
+            f"{where}: no section '{section}'{_nearest(section, SECTIONS)} There are "
+            f"{', '.join(SECTIONS)}."
         )
 
 
@@ -200,7 +221,9 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return (
+        field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    )
 
 
 @cache

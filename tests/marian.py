@@ -4,7 +4,8 @@ import torch
 from transformers import MarianConfig, MarianMTModel
 
 from regard.batch import Sizes
-from regard.models.transformer import Settings, Transformer
+from regard.models.transformer import Transformer
+from regard.models.transformer import TransformerSettings as Settings
 
 
 def tiny_marian(vocabulary=60, width=16, depth=2, heads=4, hidden=32, positions=64, seed=0, **more):
@@ -20,7 +21,10 @@ def tiny_marian(vocabulary=60, width=16, depth=2, heads=4, hidden=32, positions=
     model = MarianMTModel(config).eval()
     with torch.no_grad():
         model.final_logits_bias.normal_()
-        for weight in (model.model.encoder.embed_positions.weight, model.model.decoder.embed_positions.weight):
+        for weight in (
+            model.model.encoder.embed_positions.weight,
+            model.model.decoder.embed_positions.weight,
+        ):
             assert weight.shape == (positions, width)
     return model
 
@@ -29,8 +33,9 @@ def copy_marian(theirs: MarianMTModel) -> Transformer:
     """Marian keeps sines and cosines in two halves, so its table is loaded as learned positions."""
     c = theirs.config
     settings = Settings(
-        width=c.d_model, depth=c.encoder_layers, heads=c.encoder_attention_heads, hidden=c.encoder_ffn_dim,
-        dropout=0.0, position="learned", positions=c.max_position_embeddings, output_bias=True,
+        width=c.d_model, depth=c.encoder_layers, heads=c.encoder_attention_heads,
+        hidden=c.encoder_ffn_dim, dropout=0.0, position="learned",
+        positions=c.max_position_embeddings, output_bias=True,
     )  # fmt: skip
     ours = Transformer(Sizes(c.vocab_size, c.vocab_size, True), settings).eval()
     with torch.no_grad():

@@ -33,7 +33,11 @@ def sentences(count: int, seed: int = 0, longest: int = 6) -> list[str]:
     for _ in range(count):
         phrase: list[str] = []
         while len(phrase) < chance.randint(2, longest):
-            phrase += [chance.choice(numbers), *([chance.choice(colours)] * chance.randint(0, 1)), chance.choice(nouns)]
+            phrase += [
+                chance.choice(numbers),
+                *([chance.choice(colours)] * chance.randint(0, 1)),
+                chance.choice(nouns),
+            ]
             phrase += ["and"] if chance.random() < 0.3 else []
         lines.append(" ".join(phrase).removesuffix(" and"))
     return lines

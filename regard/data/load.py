@@ -13,7 +13,8 @@ T = TypeVar("T")
 def ahead(items: Iterable[T], depth: int = 4) -> Iterator[T]:
     """The same items, up to `depth` of them made before they are asked for.
 
-    An exception in the making is raised where the item would have come; leaving the loop ends the thread.
+    An exception in the making is raised where the item would have come; leaving the loop ends the
+    thread.
     """
     ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
     leave = threading.Event()

@@ -1,4 +1,6 @@
-"""Which rows make up which batch: a pure function of seed and epoch, so resuming jumps to its place."""
+"""Which rows make up which batch: a pure function of seed and epoch, so resuming jumps to its
+place.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,19 @@ class Order:
     can be short. A batch is as wide as the bucket's bound at most, and rows × bound ≤ `budget`.
     """
 
-    def __init__(self, lengths: NDArray[np.int32], budget: int, seed: int, multiple: int = 1) -> None:
+    def __init__(
+        self, lengths: NDArray[np.int32], budget: int, seed: int, multiple: int = 1
+    ) -> None:
         """`lengths` (N, fields): the longest field of a row decides its bucket."""
         widest = lengths.max(1)
         if len(widest) == 0:
-            raise DataError("the training data hold no usable line; nothing can be learned from them.")
+            raise DataError(
+                "the training data hold no usable line; nothing can be learned from them."
+            )
         if int(widest.max()) > budget:
             raise DataError(
-                f"train.batch_tokens is {budget}, but the longest line has {int(widest.max())} tokens; "
+                f"train.batch_tokens is {budget}, but the longest line has "
+                f"{int(widest.max())} tokens; "
                 "raise it, or lower data.max_length."
             )
         self.seed, self.budget = seed, budget

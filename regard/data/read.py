@@ -24,7 +24,9 @@ class Faults:
 
     def report(self, where: str, what: str) -> None:
         if not self.skip:
-            raise DataError(f"{where}: {what}; put it right, or go on without such lines by data.skip_bad=true.")
+            raise DataError(
+                f"{where}: {what}; put it right, or go on without such lines by data.skip_bad=true."
+            )
         self.count += 1
         if len(self.first) < 5:
             self.first.append(f"{where}: {what}")
@@ -42,7 +44,8 @@ def lines(path: Path) -> Iterator[str]:
                 yield text.removeprefix("\ufeff") if number == 1 else text
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}:{number}: the file must be UTF-8, but byte {error.start + 1} of this line is "
+                f"{path}:{number}: the file must be UTF-8, but byte {error.start + 1} "
+                f"of this line is "
                 f"0x{error.object[error.start]:02x}; convert it with iconv."
             ) from error
         except (OSError, EOFError) as error:

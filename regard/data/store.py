@@ -31,7 +31,9 @@ class Store:
             # An empty file cannot be mapped.
             ids = folder / f"{name}.ids"
             self._ids[name] = (
-                np.memmap(ids, meta["type"], "r") if ids.stat().st_size else np.zeros(0, meta["type"])
+                np.memmap(ids, meta["type"], "r")
+                if ids.stat().st_size
+                else np.zeros(0, meta["type"])
             )
             self._starts[name] = np.memmap(folder / f"{name}.starts", np.int64, "r")
 
@@ -46,7 +48,9 @@ class Store:
     def padded(
         self, name: str, rows: NDArray[np.int64], first: Sequence[int], last: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows as one zero-padded rectangle between the ids `first` and `last`.  -> (B, width), (B,)"""
+        """Rows as one zero-padded rectangle between the ids `first` and `last`.  -> (B, width),
+        (B,)
+        """
         starts = self._starts[name][rows]
         counts = self._starts[name][rows + 1] - starts
         width = int(counts.max(initial=0))
@@ -56,7 +60,9 @@ class Store:
         ids[:, : len(first)] = first
         body = ids[:, len(first) : len(first) + width]
         body[real] = self._ids[name][(starts[:, None] + places)[real]]
-        ids[np.arange(len(rows))[:, None], (len(first) + counts)[:, None] + np.arange(len(last))] = last
+        ids[
+            np.arange(len(rows))[:, None], (len(first) + counts)[:, None] + np.arange(len(last))
+        ] = last
         return ids, counts + len(first) + len(last)
 
 
@@ -72,7 +78,10 @@ def fingerprint(files: Sequence[Path], *others: str) -> str:
 
 
 def write(
-    folder: Path, chunks: Iterable[Mapping[str, Sequence[Sequence[int]]]], vocabulary: int, skipped: list[int]
+    folder: Path,
+    chunks: Iterable[Mapping[str, Sequence[Sequence[int]]]],
+    vocabulary: int,
+    skipped: list[int],
 ) -> Store:
     """Write chunks of rows beside `folder` and rename them into place: a store is whole or absent.
 
@@ -102,7 +111,12 @@ def write(
         finally:
             for file in (*ids.values(), *starts.values()):
                 file.close()
-        meta = {"rows": rows, "fields": list(ids), "type": np.dtype(kind).name, "skipped": sum(skipped)}
+        meta = {
+            "rows": rows,
+            "fields": list(ids),
+            "type": np.dtype(kind).name,
+            "skipped": sum(skipped),
+        }
         (work / "store.json").write_text(json.dumps(meta))
         if folder.is_dir():  # another process was faster; the same name is the same content
             shutil.rmtree(work)
@@ -110,7 +124,9 @@ def write(
             work.rename(folder)
     except OSError as error:
         shutil.rmtree(work, ignore_errors=True)
-        raise DataError(f"{folder}: the tokenised data could not be written ({error.strerror}).") from error
+        raise DataError(
+            f"{folder}: the tokenised data could not be written ({error.strerror})."
+        ) from error
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise

@@ -48,7 +48,9 @@ class Search:
         beams = self.ended.shape[1]
         pad = offered.shape[2] - self.ended.shape[2]
         answers = torch.cat((torch.nn.functional.pad(self.ended, (0, pad)), offered), 1)
-        lengths = torch.cat((self.ended_lengths, torch.full_like(scores, length, dtype=torch.long)), 1)
+        lengths = torch.cat(
+            (self.ended_lengths, torch.full_like(scores, length, dtype=torch.long)), 1
+        )
         proper = torch.cat((self.ended_properly, properly), 1)
         self.ended_scores, best = torch.cat((self.ended_scores, scores), 1).topk(beams, 1)
         self.ended = answers.gather(1, best[..., None].expand(-1, -1, answers.shape[2]))
@@ -56,11 +58,14 @@ class Search:
 
 
 @torch.inference_mode()
-def beam(model: Generator, batch: Any, limits: Limits, settings: Settings) -> list[list[Hypothesis]]:
+def beam(
+    model: Generator, batch: Any, limits: Limits, settings: Settings
+) -> list[list[Hypothesis]]:
     """The best answers of each row, best first.
 
     At each step the 2N best continuations are looked at: those that end leave for the ended
-    answers if they are among the best N, the best N others go on. Scores are sums of log-probability
+    answers if they are among the best N, the best N others go on. Scores are sums of log-
+    probability
     divided by (length ** length_penalty), `eos` counted in the length.
     """
     beams, penalty = settings.num_beams, settings.length_penalty
@@ -87,7 +92,9 @@ def beam(model: Generator, batch: Any, limits: Limits, settings: Settings) -> li
             cut = (search.scores / length**penalty).masked_fill(~at_limit[:, None], NEVER)
             search.keep(search.written, cut, length, torch.zeros_like(cut, dtype=torch.bool))
 
-        rows = (torch.arange(len(parents), device=parents.device)[:, None] * beams + parents).flatten()
+        rows = (
+            torch.arange(len(parents), device=parents.device)[:, None] * beams + parents
+        ).flatten()
         done = at_limit | finished(search, length, settings)
         if done.any():
             harvest(search, done, answers, settings.num_return_sequences)
@@ -113,7 +120,9 @@ def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def finished(search: Search, length: int, settings: Settings) -> Tensor:
-    """Whether a search can stop: it has N answers, and by `early_stopping` none better will come.  (B,)"""
+    """Whether a search can stop: it has N answers, and by `early_stopping` none better will come.
+    (B,)
+    """
     full = search.ended_scores[:, -1] > NEVER
     if settings.early_stopping is True:
         return full
@@ -132,5 +141,7 @@ def harvest(search: Search, done: Tensor, answers: list[list[Hypothesis]], count
                 break
             properly = bool(search.ended_properly[i, n])
             ids = search.ended[i, n, 1 : int(search.ended_lengths[i, n]) + 1].tolist()
-            kept = Hypothesis(ids[:-1] if properly else ids, float(search.ended_scores[i, n]), properly)
+            kept = Hypothesis(
+                ids[:-1] if properly else ids, float(search.ended_scores[i, n]), properly
+            )
             answers[int(search.sentences[i])].append(kept)

@@ -15,21 +15,32 @@ from .settings import Generator, Hypothesis, Limits, Settings
 Choice = Callable[[Tensor, Tensor], Tensor]
 
 
-def greedy(model: Generator, batch: Any, limits: Limits, settings: Settings) -> list[list[Hypothesis]]:
+def greedy(
+    model: Generator, batch: Any, limits: Limits, settings: Settings
+) -> list[list[Hypothesis]]:
     """The likeliest token at every step; one answer a row."""
-    return [[best] for best in walk(model, batch, limits, settings, lambda scores, _: scores.argmax(-1))]
+    return [
+        [best] for best in walk(model, batch, limits, settings, lambda scores, _: scores.argmax(-1))
+    ]
 
 
 @torch.inference_mode()
 def walk(
-    model: Generator, batch: Any, limits: Limits, settings: Settings, choose: Choice, copies: int = 1
+    model: Generator,
+    batch: Any,
+    limits: Limits,
+    settings: Settings,
+    choose: Choice,
+    copies: int = 1,
 ) -> list[Hypothesis]:
     """Write until every row has ended; rows that have ended leave the work."""
     state = model.start(batch)
     if copies > 1:
         state = state.repeat(copies)
     longest = limits.longest.repeat_interleave(copies)  # (R,)
-    rows = torch.arange(len(longest), device=longest.device)  # which answers are still being written
+    rows = torch.arange(
+        len(longest), device=longest.device
+    )  # which answers are still being written
     written = torch.full_like(longest, limits.bos)[:, None]  # (R, t)
     totals = torch.zeros(len(longest), device=longest.device)
     answers: list[Hypothesis | None] = [None] * len(longest)
@@ -45,7 +56,9 @@ def walk(
             for i in leaving.nonzero()[:, 0].tolist():
                 ids = written[i, 1:].tolist()
                 done = bool(ended[i])
-                answers[int(rows[i])] = Hypothesis(ids[:-1] if done else ids, float(totals[i]), done)
+                answers[int(rows[i])] = Hypothesis(
+                    ids[:-1] if done else ids, float(totals[i]), done
+                )
             stay = (~leaving).nonzero()[:, 0]
             rows, written, totals, longest = (x[stay] for x in (rows, written, totals, longest))
             if len(rows):

@@ -12,7 +12,9 @@ from .greedy import walk
 from .settings import Generator, Hypothesis, Limits, Settings
 
 
-def sample(model: Generator, batch: Any, limits: Limits, settings: Settings) -> list[list[Hypothesis]]:
+def sample(
+    model: Generator, batch: Any, limits: Limits, settings: Settings
+) -> list[list[Hypothesis]]:
     """`num_return_sequences` draws for each row, in the order drawn."""
     copies = settings.num_return_sequences
     dice = [
@@ -24,7 +26,9 @@ def sample(model: Generator, batch: Any, limits: Limits, settings: Settings) -> 
     def choose(scores: Tensor, rows: Tensor) -> Tensor:
         likely = rules.keep_likely(scores, settings)
         # The largest of log p + Gumbel noise is a draw from p.
-        noise = torch.stack([torch.rand(scores.shape[-1], generator=dice[row]) for row in rows.tolist()])
+        noise = torch.stack(
+            [torch.rand(scores.shape[-1], generator=dice[row]) for row in rows.tolist()]
+        )
         return (likely - (-noise.clamp_min(1e-20).log()).log().to(likely.device)).argmax(-1)
 
     drawn = walk(model, batch, limits, settings, choose, copies)

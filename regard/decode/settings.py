@@ -20,18 +20,26 @@ class Settings:
     num_return_sequences: Annotated[int, Gt(0), "answers for each input"] = 1
     length_penalty: Annotated[float, "scores are divided by length to this power (beam)"] = 1.0
     early_stopping: Annotated[
-        bool | Literal["never"], "true: stop at num_beams answers; false: when none better is likely; never: when none can be"
+        bool | Literal["never"],
+        "true: stop at num_beams answers; false: when none better is likely; never: "
+        "when none can be",
     ] = False
-    no_repeat_ngram_size: Annotated[int, Ge(0), "n-grams of this size do not come twice; 0: they may"] = 0
+    no_repeat_ngram_size: Annotated[
+        int, Ge(0), "n-grams of this size do not come twice; 0: they may"
+    ] = 0
     min_new_tokens: Annotated[int, Ge(0), "no end before this many tokens"] = 0
     max_new_tokens: Annotated[int, Gt(0), "an end at this many tokens at the latest"] = 256
     max_ratio: Annotated[
         float, Ge(0), "an end at this many times the source's tokens plus 10; 0: no such limit"
     ] = 3.0
-    temperature: Annotated[float, Gt(0), "below 1 bolder towards the likely, above 1 flatter (sample)"] = 1.0
+    temperature: Annotated[
+        float, Gt(0), "below 1 bolder towards the likely, above 1 flatter (sample)"
+    ] = 1.0
     top_k: Annotated[int, Ge(0), "draw among the k likeliest; 0: all (sample)"] = 0
     top_p: Annotated[float, Gt(0), Le(1), "draw among the likeliest that sum to p (sample)"] = 1.0
-    min_p: Annotated[float, Ge(0), Le(1), "draw among those at least p times the likeliest (sample)"] = 0.0
+    min_p: Annotated[
+        float, Ge(0), Le(1), "draw among those at least p times the likeliest (sample)"
+    ] = 0.0
     seed: Annotated[int, Ge(0), "the same seed draws the same (sample)"] = 0
     batch_tokens: Annotated[int, Gt(0), "source tokens decoded together, each beam counted"] = 8000
 
@@ -40,9 +48,13 @@ class Settings:
         if self.kind != "sample":
             for name in ("temperature", "top_k", "top_p", "min_p"):
                 if name in given:
-                    raise RecipeError(f"decode.{name} only matters when drawing; add decode.kind=sample.")
+                    raise RecipeError(
+                        f"decode.{name} only matters when drawing; add decode.kind=sample."
+                    )
         if self.kind == "greedy" and self.num_return_sequences > 1:
-            raise RecipeError("decode.num_return_sequences: greedy has one answer; use beam or sample.")
+            raise RecipeError(
+                "decode.num_return_sequences: greedy has one answer; use beam or sample."
+            )
         if self.kind == "beam" and self.num_return_sequences > self.num_beams:
             raise RecipeError(
                 f"decode.num_return_sequences must be at most decode.num_beams ({self.num_beams}), "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Gt, Lt
@@ -23,7 +23,7 @@ from ..parts.state import Cache, Memory, State
 
 
 @dataclass(frozen=True)
-class Settings:
+class TransformerSettings:
     """Sizes and choices; the defaults are the paper's base model."""
 
     width: Annotated[int, Gt(0), "size of every vector between parts"] = 512
@@ -34,12 +34,12 @@ class Settings:
     dropout: Annotated[float, Ge(0), Lt(1), "on embeddings and around each sub-layer"] = 0.1
     attention_dropout: Annotated[float, Ge(0), Lt(1), "on attention weights"] = 0.0
     hidden_dropout: Annotated[float, Ge(0), Lt(1), "inside the feed-forward"] = 0.0
-    score: Annotated[Literal[tuple(SCORES)], "how a query and a key are compared"] = "scaled-dot"
-    position: Annotated[Literal[tuple(POSITIONS)], "how places are told apart"] = "sinusoid"
+    score: Annotated[str, SCORES, "how a query and a key are compared"] = "scaled-dot"
+    position: Annotated[str, POSITIONS, "how places are told apart"] = "sinusoid"
     positions: Annotated[int, Gt(0), "longest sequence that learned positions can place"] = 1024
-    norm: Annotated[Literal[tuple(NORMS)], "layer norm or RMS norm"] = "layer"
-    residual: Annotated[Literal[tuple(RESIDUALS)], "norm after (post) or before (pre) a sub-layer"] = "post"
-    feedforward: Annotated[Literal[tuple(FEEDFORWARDS)], "what stands between attentions"] = "relu"
+    norm: Annotated[str, NORMS, "layer norm or RMS norm"] = "layer"
+    residual: Annotated[str, RESIDUALS, "norm after (post) or before (pre) a sub-layer"] = "post"
+    feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "relu"
     tie: Annotated[
         Literal["all", "target", "none"], "which of source, target and output embeddings are one"
     ] = "all"
@@ -49,15 +49,15 @@ class Settings:
 class Transformer(nn.Module):
     """Attention is all you need: figure 1 of Vaswani et al. 2017.  Pairs -> logits (B, T, V)"""
 
-    Settings = Settings
+    Settings = TransformerSettings
     # Which tokens look (rows) at which (columns), by part name; a query is named by what it writes.
-    looks = {
+    looks: ClassVar = {
         "encoder.*.attention": ("source", "source"),
         "decoder.*.attention": ("outputs", "inputs"),
         "decoder.*.cross": ("outputs", "source"),
     }
 
-    def __init__(self, sizes: Sizes, settings: Settings = Settings()) -> None:
+    def __init__(self, sizes: Sizes, settings: TransformerSettings = TransformerSettings()) -> None:
         super().__init__()
         self.settings, s = settings, settings
         self.source = Embedding(sizes.source, s.width, self._position(), s.dropout)
@@ -67,8 +67,11 @@ class Transformer(nn.Module):
         tied = None if s.tie == "none" else self.target.tokens
         self.output = Output(s.width, sizes.target, tied, s.output_bias)
         self.encoder = nn.ModuleList(self._block(cross=False) for _ in range(s.depth))
-        self.decoder = nn.ModuleList(self._block(cross=True) for _ in range(s.decoder_depth or s.depth))
-        # Post-norm sub-layers leave their output normed; a pre-norm stack needs one norm at its end.
+        self.decoder = nn.ModuleList(
+            self._block(cross=True) for _ in range(s.decoder_depth or s.depth)
+        )
+        # Post-norm sub-layers leave their output normed; a pre-norm stack needs one norm at its
+        # end.
         final = RESIDUALS[s.residual].final
         self.encoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
         self.decoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
@@ -78,7 +81,7 @@ class Transformer(nn.Module):
         return logits  # (B, T, V)
 
     def states(self, batch: Pairs) -> Tensor:
-        """All but the last layer, for a loss that need not hold all logits at once.  -> (B, T, D)"""
+        """All but the output layer, for a loss that need not hold all logits.  -> (B, T, D)"""
         memory, memory_mask = self.encode(batch)
         x = self.target(batch.inputs)  # (B, T, D)
         positions = torch.arange(x.shape[1], device=x.device)
@@ -100,7 +103,7 @@ class Transformer(nn.Module):
     def start(self, batch: Pairs) -> State:
         """Read the source once; each decoder block projects its keys and values once."""
         memory, mask = self.encode(batch)
-        kept = [block.cross.remember(memory) for block in self.decoder]
+        kept = [block.cross.remember(memory) for block in self.decoder]  # type: ignore[union-attr,operator]
         keys, values = ([kv[i].contiguous() for kv in kept] for i in (0, 1))
         s = self.settings
         cache = Cache.empty(len(self.decoder), len(memory), s.heads, s.width // s.heads, memory)
@@ -110,7 +113,7 @@ class Transformer(nn.Module):
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
         x = self.target(last[:, None], state.cache.places(1))  # (B, 1, D)
         for layer, block in enumerate(self.decoder):
-            x = block.step(x, state, layer)
+            x = block.step(x, state, layer)  # type: ignore[operator]
         state.cache.advance(1)
         return self.output(self.decoder_norm(x[:, -1])), state
 

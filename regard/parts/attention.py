@@ -25,7 +25,7 @@ def weigh(
     """
     if k.shape[1] != q.shape[1]:  # several query heads share a key head
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores = score(q, k)
+    scores: Tensor = score(q, k)
     if bias is not None:
         scores = scores + bias
     if causal:
@@ -37,7 +37,8 @@ def weigh(
 
 
 class Attend(nn.Module):
-    """Queries look at keys and mix values: (B, H, T, K), (B, H, S, K), (B, H, S, K) -> (B, H, T, K).
+    """Queries look at keys and mix values: (B, H, T, K), (B, H, S, K), (B, H, S, K) -> (B, H, T,
+    K).
 
     A dot score takes the fused kernel; every other score, and `plain`, the written-out path, which
     is also the reference the fused one is tested against. `watch` listens here.
@@ -60,35 +61,39 @@ class Attend(nn.Module):
     ) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if isinstance(self.score, Dot) and not self.plain:
-            return self.fused(q, k, v, mask, bias, causal, dropout)
+            return fused(q, k, v, self.score.scale, mask, bias, causal, dropout)
         weights = F.dropout(weigh(q, k, self.score, mask, bias, causal), dropout)
         if v.shape[1] != q.shape[1]:
             v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
         return weights @ v
 
-    def fused(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: Tensor | None,
-        bias: Tensor | None,
-        causal: bool,
-        dropout: float,
-    ) -> Tensor:
-        if causal and (mask is not None or bias is not None or q.shape[-2] != k.shape[-2]):
-            # The kernel's own flag knows neither a second mask nor a cache behind the queries.
-            mask = masks.both(mask, masks.causal(q.shape[-2], k.shape[-2], q.device))
-            causal = False
-        if bias is not None:
-            mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
-        return F.scaled_dot_product_attention(
-            q, k, v, mask, dropout, causal, scale=self.score.scale, enable_gqa=k.shape[1] != q.shape[1]
-        )
+
+def fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    causal: bool,
+    dropout: float,
+) -> Tensor:
+    """The same by torch's kernel, which never holds the weights."""
+    if causal and (mask is not None or bias is not None or q.shape[-2] != k.shape[-2]):
+        # The kernel's own flag knows neither a second mask nor a cache behind the queries.
+        mask = masks.both(mask, masks.causal(q.shape[-2], k.shape[-2], q.device))
+        causal = False
+    if bias is not None:
+        mask = bias if mask is None else bias.masked_fill(~mask, float("-inf"))
+    grouped = k.shape[1] != q.shape[1]
+    return F.scaled_dot_product_attention(
+        q, k, v, mask, dropout, causal, scale=scale, enable_gqa=grouped
+    )
 
 
 class Attention(nn.Module):
-    """Heads around `Attend`: project, split, attend, join, project (Vaswani et al. 2017, section 3.2.2).
+    """Heads around `Attend`: project, split, attend, join, project (Vaswani et al. 2017, section
+    3.2.2).
 
     query (B, T, D), memory (B, S, D) -> (B, T, D). Without a memory it looks at itself.
     """
@@ -118,12 +123,13 @@ class Attention(nn.Module):
 
     def ask(self, query: Tensor) -> Tensor:
         """(B, T, D) -> q (B, H, T, K)"""
-        return self.query(query).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        q: Tensor = self.query(query).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return q
 
     def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """(B, S, D) -> k and v (B, H, S, K)"""
-        kv = self.memory(memory).unflatten(-1, (2, self.key_heads, -1))  # (B, S, 2, H, K)
-        k, v = kv.transpose(1, 3).unbind(2)
+        kv: Tensor = self.memory(memory)
+        k, v = kv.unflatten(-1, (2, self.key_heads, -1)).transpose(1, 3).unbind(2)
         return k, v
 
     def forward(
@@ -184,7 +190,9 @@ def attend(
     lead = query.shape[:-2]
     q, k, v = (x.reshape(-1, 1, *x.shape[-2:]) for x in (query, key, value))
     if mask is not None:
-        mask = mask.expand(*lead, query.shape[-2], key.shape[-2]).reshape(-1, 1, q.shape[-2], k.shape[-2])
+        mask = mask.expand(*lead, query.shape[-2], key.shape[-2]).reshape(
+            -1, 1, q.shape[-2], k.shape[-2]
+        )
     weights = weigh(q, k, score, mask)
     mixed = weights @ v
     return mixed.reshape(*lead, *mixed.shape[-2:]), weights.reshape(*lead, *weights.shape[-2:])

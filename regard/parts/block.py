@@ -13,7 +13,9 @@ from .state import State
 
 
 class Block(nn.Module):
-    """(B, T, D) -> (B, T, D). With `cross` it is a decoder's block (Vaswani et al. 2017, section 3.1)."""
+    """(B, T, D) -> (B, T, D). With `cross` it is a decoder's block (Vaswani et al. 2017, section
+    3.1).
+    """
 
     def __init__(
         self,
@@ -44,7 +46,9 @@ class Block(nn.Module):
     def step(self, x: Tensor, state: State, layer: int) -> Tensor:
         """Only the newest tokens go through; the rest is in the state."""
         look = partial(self.attention.step, cache=state.cache, layer=layer)
-        recall = self.cross and partial(self.cross.recall, memory=state.memory, layer=layer)
+        recall = None
+        if self.cross is not None and state.memory is not None:
+            recall = partial(self.cross.recall, memory=state.memory, layer=layer)
         return self.through(x, look, recall)
 
     def through(
@@ -54,7 +58,7 @@ class Block(nn.Module):
         recall: Callable[[Tensor], Tensor] | None,
     ) -> Tensor:
         x = self.attention_residual(x, look)
-        if self.cross_residual is not None:
+        if self.cross_residual is not None and recall is not None:
             x = self.cross_residual(x, recall)
         out: Tensor = self.feedforward_residual(x, self.feedforward)
         return out

@@ -15,7 +15,12 @@ class Embedding(nn.Module):
     """
 
     def __init__(
-        self, size: int, width: int, position: NoPosition, dropout: float = 0.0, scale: float | None = None
+        self,
+        size: int,
+        width: int,
+        position: NoPosition,
+        dropout: float = 0.0,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(size, width)

@@ -13,13 +13,15 @@ class Output(nn.Module):
     (…, D) -> logits (…, V)
     """
 
-    def __init__(self, width: int, size: int, tied: nn.Embedding | None = None, bias: bool = False) -> None:
+    def __init__(
+        self, width: int, size: int, tied: nn.Embedding | None = None, bias: bool = False
+    ) -> None:
         super().__init__()
+        self.weight: Tensor = (
+            nn.Parameter(torch.empty(size, width)) if tied is None else tied.weight
+        )
         if tied is None:
-            self.weight = nn.Parameter(torch.empty(size, width))
             nn.init.normal_(self.weight, std=width**-0.5)
-        else:
-            self.weight = tied.weight
         self.bias = nn.Parameter(torch.zeros(size)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:

@@ -26,7 +26,8 @@ class NoPosition(nn.Module):
 
 
 class Sinusoid(NoPosition):
-    """PE(t, 2i) = sin(t / 10000^(2i/D)), PE(t, 2i+1) = cos(same); PE(t + s) is a linear map of PE(t).
+    """PE(t, 2i) = sin(t / 10000^(2i/D)), PE(t, 2i+1) = cos(same); PE(t + s) is a linear map of
+    PE(t).
 
     Vaswani et al. 2017, section 3.5. Computed, not stored: any length.
     """
@@ -58,7 +59,8 @@ class LearnedPosition(NoPosition):
 
 
 class Rotary(NoPosition):
-    """Turns each pair (x_i, x_{i+K/2}) by the angle t / 10000^(2i/K), so that q·k depends on distance alone.
+    """Turns each pair (x_i, x_{i+K/2}) by the angle t / 10000^(2i/K), so that q·k depends on
+    distance alone.
 
     Su et al. 2021, eq. 34, in the half-split layout of Llama.
     """

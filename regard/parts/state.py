@@ -18,7 +18,8 @@ GROWTH = 16  # places added at a time: little to copy in `select`, seldom a new 
 class Cache:
     """Keys and values of every block, preallocated; rows may have different lengths.
 
-    While all rows are equally long, `used` says how long, and plain slices do; where only the tensor
+    While all rows are equally long, `used` says how long, and plain slices do; where only the
+    tensor
     `lengths` knows (prompts of several lengths, a captured graph), writes and masks go by it.
     """
 
@@ -83,7 +84,9 @@ class Cache:
 
 @dataclass
 class Memory:
-    """Keys and values of what is attended to from outside, for M sources read by `group` rows each."""
+    """Keys and values of what is attended to from outside, for M sources read by `group` rows
+    each.
+    """
 
     keys: list[Tensor]  # L of (M, H, S, K)
     values: list[Tensor]
@@ -91,7 +94,9 @@ class Memory:
     group: int = 1
 
     def follow(self, rows: Tensor) -> None:
-        """Keep what these rows read: once for each group that stays whole, else once for each row."""
+        """Keep what these rows read: once for each group that stays whole, else once for each
+        row.
+        """
         sources = rows // self.group
         if self.group > 1 and len(rows) % self.group == 0:
             groups = sources.unflatten(0, (-1, self.group))
@@ -124,7 +129,9 @@ class State:
 
     def select(self, rows: Tensor) -> State:
         """The rows asked for, in that order; as many as there are stay within their groups."""
-        if self.memory is not None and (self.memory.group == 1 or len(rows) != len(self.cache.lengths)):
+        if self.memory is not None and (
+            self.memory.group == 1 or len(rows) != len(self.cache.lengths)
+        ):
             self.memory.follow(rows)
         self.cache.select(rows)
         return self

@@ -38,7 +38,10 @@ def choose(names: Sequence[str], layers: Sequence[int] | None) -> list[str]:
     if layers is None:
         return list(names)
     chosen = {
-        stack[layer] for stack in stacks.values() for layer in layers if -len(stack) <= layer < len(stack)
+        stack[layer]
+        for stack in stacks.values()
+        for layer in layers
+        if -len(stack) <= layer < len(stack)
     }
     return [name for name in names if name in chosen]
 
@@ -58,13 +61,15 @@ def watch(
         @torch.no_grad()
         def listen(part: nn.Module, inputs: tuple[Any, ...], result: Tensor) -> None:
             assert isinstance(part, Attend)
-            q, k, _, *rest = inputs
-            mask, bias, causal = (*rest, *(None, None, False)[len(rest) :])
+            given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
+            q, k, mask, bias = given["q"], given["k"], given.get("mask"), given.get("bias")
             if heads is not None:
                 share = q.shape[1] // k.shape[1]
                 q, k = q[:, list(heads)], k[:, [head // share for head in heads]]
                 bias = bias[:, list(heads)] if bias is not None and bias.shape[1] > 1 else bias
-            seen.setdefault(name, []).append(weigh(q, k, part.score, mask, bias, causal))
+            seen.setdefault(name, []).append(
+                weigh(q, k, part.score, mask, bias, bool(given.get("causal")))
+            )
 
         return listen
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,8 @@ class Sight:
     def data(self) -> dict[str, Any]:
         """Plain lists, for JSON."""
         looks = [
-            {**vars(look), "weights": np.round(look.weights.astype(float), 4).tolist()} for look in self.looks
+            {**vars(look), "weights": np.round(look.weights.astype(float), 4).tolist()}
+            for look in self.looks
         ]
         return {"input": self.input, "output": self.output, "looks": looks}
 
@@ -62,7 +64,10 @@ class Sight:
         """Write .html, .json, .png, .svg or .pdf, as the name says."""
         path = Path(path)
         if path.suffix not in WRITERS:
-            raise InputError(f"{path.name}: the file must end in {', '.join(WRITERS)}, but ends in '{path.suffix}'.")
+            raise InputError(
+                f"{path.name}: the file must end in {', '.join(WRITERS)}, but ends in "
+                f"'{path.suffix}'."
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             WRITERS[path.suffix](self, path)
@@ -74,7 +79,7 @@ class Sight:
         return page.inline(self.data())
 
 
-WRITERS = {
+WRITERS: dict[str, Callable[[Sight, Path], object]] = {
     ".html": lambda sight, path: path.write_text(page.standalone(sight.data()), encoding="utf-8"),
     ".json": lambda sight, path: path.write_text(page.dump(sight.data()), encoding="utf-8"),
     **{
@@ -95,7 +100,7 @@ def look(run: Run, source: str, target: str | None = None) -> Sight:
     for name, (weights,) in seen.items():
         kind = re.sub(r"\.\d+", "", name)
         layer = int(re.search(r"\d+", name)[0]) if re.search(r"\d+", name) else 0  # type: ignore[index]
-        rows, columns = run.model.looks[re.sub(r"\d+", "*", name)]  # type: ignore[index,operator]
+        rows, columns = run.model.looks[re.sub(r"\d+", "*", name)]  # type: ignore[index]
         values = weights[0].float().cpu().numpy()
         looks.append(Look(name, kind, layer, sides[rows], sides[columns], values))
     return Sight(source, target, looks)

@@ -12,7 +12,9 @@ from . import capture
 
 
 def write(run: Run) -> None:
-    """What it is, data, scores, cost, how to use it, one picture; from the files of the run alone."""
+    """What it is, data, scores, cost, how to use it, one picture; from the files of the run
+    alone.
+    """
     recipe, folder = run.recipe, run.folder
     results = _json(folder / "results.json")
     bill = _json(folder / "cost.json")
@@ -25,7 +27,11 @@ def write(run: Run) -> None:
         "",
         "## Data",
         "",
-        *(f"- {part}: `{getattr(recipe.data, part)}`" for part in ("train", "valid", "test") if getattr(recipe.data, part)),
+        *(
+            f"- {part}: `{getattr(recipe.data, part)}`"
+            for part in ("train", "valid", "test")
+            if getattr(recipe.data, part)
+        ),
         "",
         "## Scores",
         "",
@@ -33,8 +39,10 @@ def write(run: Run) -> None:
         "",
         "## Cost",
         "",
-        f"- {bill['steps']:,} steps, {bill['target_tokens']:,} target tokens, {bill['flops']:.3g} FLOPs",
-        f"- {bill['seconds']:,.0f} s on {bill['device']}, {bill['tokens_per_second']:,.0f} target tokens/s",
+        f"- {bill['steps']:,} steps, {bill['target_tokens']:,} target tokens, "
+        f"{bill['flops']:.3g} FLOPs",
+        f"- {bill['seconds']:,.0f} s on {bill['device']}, "
+        f"{bill['tokens_per_second']:,.0f} target tokens/s",
         f"- {bill['kwh']:.4g} kWh ({bill['kwh_method']}), {bill['co2e_grams']:.3g} g CO2e "
         f"at {bill['grams_per_kwh']:g} g/kWh",
         "",
@@ -48,7 +56,12 @@ def write(run: Run) -> None:
     ]
     if example:
         capture.look(run, example).save(folder / "attention.png")
-        lines += [f"What the translation of “{example}” looked at:", "", "![attention](attention.png)", ""]
+        lines += [
+            f"What the translation of “{example}” looked at:",
+            "",
+            "![attention](attention.png)",
+            "",
+        ]
     write_text(folder / "README.md", "\n".join(lines))
 
 
@@ -59,7 +72,9 @@ def _scores(results: dict[str, Any]) -> list[str]:
             if isinstance(value, float) and name != "seconds":
                 interval = scores.get(f"{name}_interval")
                 around = f" [{interval[0]}, {interval[1]}]" if interval else ""
-                signature = f" ({scores[f'{name}_signature']})" if f"{name}_signature" in scores else ""
+                signature = (
+                    f" ({scores[f'{name}_signature']})" if f"{name}_signature" in scores else ""
+                )
                 lines.append(f"- {part} {name}: {value}{around}{signature}")
     return lines
 
@@ -68,7 +83,9 @@ def _example(run: Run) -> str:
     """The first validation or test input of middling length."""
     part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
     inputs, _ = run.task.examples(run.recipe.data.files(part), Faults(skip=True))
-    return next((line for line in inputs if 4 <= len(line.split()) <= 9), inputs[0] if inputs else "")
+    return next(
+        (line for line in inputs if 4 <= len(line.split()) <= 9), inputs[0] if inputs else ""
+    )
 
 
 def _json(path: Any) -> dict[str, Any]:

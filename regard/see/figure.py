@@ -18,7 +18,9 @@ def alignment(look: Look, title: str, path: Path) -> None:
 
     weights = look.weights.mean(0)  # (T, S)
     height, width = weights.shape
-    chart, axes = pyplot.subplots(figsize=(1.6 + 0.42 * width, 1.2 + 0.34 * height), layout="constrained")
+    chart, axes = pyplot.subplots(
+        figsize=(1.6 + 0.42 * width, 1.2 + 0.34 * height), layout="constrained"
+    )
     image = axes.imshow(weights, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
     axes.set_xticks(range(width), [_plain(token) for token in look.columns], rotation=45, ha="left")
     axes.set_yticks(range(height), [_plain(token) for token in look.rows])

@@ -23,4 +23,5 @@ def standalone(data: dict[str, Any]) -> str:
 
 def inline(data: dict[str, Any]) -> str:
     """The same page in a frame, for a notebook."""
-    return f'<iframe style="width:100%;height:640px;border:0" srcdoc="{html.escape(standalone(data))}"></iframe>'
+    style = "width:100%;height:640px;border:0"
+    return f'<iframe style="{style}" srcdoc="{html.escape(standalone(data))}"></iframe>'

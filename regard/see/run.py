@@ -1,4 +1,6 @@
-"""Runs as Python users meet them: `regard.load`, `regard.train`, and a run that can be looked into."""
+"""Runs as Python users meet them: `regard.load`, `regard.train`, and a run that can be looked
+into.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,11 @@ def translation_scores(
     outputs: Sequence[str], references: Sequence[str], tokenize: str, lowercase: bool
 ) -> dict[str, Any]:
     """BLEU, chrF2 and TER, each with its signature and its 95 % interval."""
-    metrics = {"bleu": BLEU(tokenize=tokenize, lowercase=lowercase, force=True), "chrf": CHRF(lowercase=lowercase), "ter": TER(case_sensitive=not lowercase)}
+    metrics = {
+        "bleu": BLEU(tokenize=tokenize, lowercase=lowercase, force=True),
+        "chrf": CHRF(lowercase=lowercase),
+        "ter": TER(case_sensitive=not lowercase),
+    }
     scores: dict[str, Any] = {}
     for name, metric in metrics.items():
         result = metric.corpus_score(list(outputs), [list(references)], n_bootstrap=RESAMPLES)

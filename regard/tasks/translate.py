@@ -37,7 +37,7 @@ class Example(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
+class TranslateSettings:
     """What is translated, and how it is scored."""
 
     source: Annotated[str, "the source language; names its field in JSONL"] = "source"
@@ -48,7 +48,7 @@ class Settings:
     bleu_lowercase: Annotated[bool, "score without regard to case; the signature says so"] = False
 
 
-def read(files: Sequence[Path], settings: Settings, faults: Faults) -> Iterator[Example]:
+def read(files: Sequence[Path], settings: TranslateSettings, faults: Faults) -> Iterator[Example]:
     """Examples of two aligned files, a TSV, or JSONL; unusable lines are told to `faults`."""
     rows = read_aligned(files) if len(files) == 2 else read_single(files, settings, faults)
     for row in rows:
@@ -65,20 +65,24 @@ def read_aligned(files: Sequence[Path]) -> Iterator[Example]:
         if source is None or target is None:
             longer, shorter = (right, left) if source is None else (left, right)
             raise DataError(
-                f"{longer}:{number}: the two files must have the same number of lines, but {shorter.name} ends here."
+                f"{longer}:{number}: the two files must have the same number of lines, "
+                f"but {shorter.name} ends here."
             )
         yield Example(source, target, f"{left}:{number}")
 
 
-def read_tsv(path: Path, settings: Settings, faults: Faults) -> Iterator[Example]:
+def read_tsv(path: Path, settings: TranslateSettings, faults: Faults) -> Iterator[Example]:
     for number, cells in table(path, "\t"):
         if len(cells) < 2:
-            faults.report(f"{path}:{number}", "the line must have a tab between source and target, but has none")
+            faults.report(
+                f"{path}:{number}",
+                "the line must have a tab between source and target, but has none",
+            )
             continue
         yield Example(cells[0], cells[1], f"{path}:{number}")
 
 
-def read_jsonl(path: Path, settings: Settings, faults: Faults) -> Iterator[Example]:
+def read_jsonl(path: Path, settings: TranslateSettings, faults: Faults) -> Iterator[Example]:
     for number, record in records(path, faults):
         pair = record.get("translation", record)
         sides = (settings.source, settings.target)
@@ -93,15 +97,18 @@ def read_jsonl(path: Path, settings: Settings, faults: Faults) -> Iterator[Examp
         yield Example(pair[sides[0]], pair[sides[1]], f"{path}:{number}")
 
 
-def read_single(files: Sequence[Path], settings: Settings, faults: Faults) -> Iterator[Example]:
-    readers: dict[str, Callable[[Path, Settings, Faults], Iterator[Example]]] = {
+def read_single(
+    files: Sequence[Path], settings: TranslateSettings, faults: Faults
+) -> Iterator[Example]:
+    readers: dict[str, Callable[[Path, TranslateSettings, Faults], Iterator[Example]]] = {
         ".tsv": read_tsv,
         ".jsonl": read_jsonl,
     }
     if len(files) != 1 or kind_of(files[0]) not in readers:
         named = ", ".join(str(file) for file in files)
         raise DataError(
-            f"{named}: translation data must be two aligned files, [source, target], or one .tsv or .jsonl."
+            f"{named}: translation data must be two aligned files, [source, target], "
+            f"or one .tsv or .jsonl."
         )
     return readers[kind_of(files[0])](files[0], settings, faults)
 
@@ -109,12 +116,14 @@ def read_single(files: Sequence[Path], settings: Settings, faults: Faults) -> It
 class Translate:
     """Pairs of sentences; scored by BLEU; answers with text."""
 
-    Settings = Settings
+    Settings = TranslateSettings
     loss = "tokens"
     metric, higher_is_better = "bleu", True
     unit = "target token"
 
-    def __init__(self, settings: Settings, source: Text, target: Text, dropout: float = 0.0) -> None:
+    def __init__(
+        self, settings: TranslateSettings, source: Text, target: Text, dropout: float = 0.0
+    ) -> None:
         self.settings, self.source, self.target = settings, source, target
         self.dropouts = (Dropout(source, dropout), Dropout(target, dropout)) if dropout else None
 
@@ -122,7 +131,7 @@ class Translate:
 
     @classmethod
     def learn(
-        cls, settings: Settings, text: TextSettings, files: Sequence[Path], faults: Faults
+        cls, settings: TranslateSettings, text: TextSettings, files: Sequence[Path], faults: Faults
     ) -> Translate:
         def side(number: int) -> Iterator[str]:
             return (example[number] for example in read(files, settings, faults))
@@ -143,7 +152,7 @@ class Translate:
             self.target.save(folder / "target.json")
 
     @classmethod
-    def load(cls, settings: Settings, text: TextSettings, folder: Path) -> Translate:
+    def load(cls, settings: TranslateSettings, text: TextSettings, folder: Path) -> Translate:
         names = ["tokenizer.json"] if text.joint else ["source.json", "target.json"]
         texts = [Text.load(folder / name) for name in names]
         return cls(settings, texts[0], texts[-1], text.dropout)
@@ -163,7 +172,10 @@ class Translate:
             return Store(folder)
         skipped: list[int] = []
         return write(
-            folder, self._encode(files, longest, faults, skipped), max(self.source.size, self.target.size), skipped
+            folder,
+            self._encode(files, longest, faults, skipped),
+            max(self.source.size, self.target.size),
+            skipped,
         )
 
     def _encode(
@@ -187,7 +199,9 @@ class Translate:
             empty = empty and not kept
             yield {"source": [source[i] for i in kept], "target": [target[i] for i in kept]}
         if empty:
-            raise DataError(f"{files[0]}: the file must hold at least one usable line, but has none.")
+            raise DataError(
+                f"{files[0]}: the file must hold at least one usable line, but has none."
+            )
         skipped.append(faults.count - before)
 
     def lengths(self, store: Store) -> NDArray[np.int32]:
@@ -202,7 +216,9 @@ class Translate:
             texts = (self.source, self.target)
             ids = []
             for text, dropout, name in zip(texts, self.dropouts, ("source", "target"), strict=True):
-                ids.append(dropout.encode(text.decode([store.row(name, int(r)) for r in rows]), chance))
+                ids.append(
+                    dropout.encode(text.decode([store.row(name, int(r)) for r in rows]), chance)
+                )
             return self.pairs(ids[0], ids[1])
         source, source_lengths = store.padded("source", rows, [], [EOS])
         target, target_lengths = store.padded("target", rows, [BOS], [EOS])
@@ -230,7 +246,8 @@ class Translate:
         for number, row in enumerate(ids, 1):
             if len(row) >= longest:
                 raise InputError(
-                    f"input {number}: a line may have {longest} tokens with its end (data.max_length), "
+                    f"input {number}: a line may have {longest} tokens with its end "
+                    f"(data.max_length), "
                     f"but has {len(row) + 1}; split it into sentences."
                 )
         answers: list[Prediction] = [Prediction(line, "", 0.0, seconds=0.0) for line in inputs]
@@ -287,10 +304,14 @@ class Translate:
         rows = list(read(files, self.settings, faults))
         return [row.source for row in rows], [row.target for row in rows]
 
-    def score(self, outputs: Sequence[str], references: Sequence[str], quick: bool = False) -> dict[str, Any]:
+    def score(
+        self, outputs: Sequence[str], references: Sequence[str], quick: bool = False
+    ) -> dict[str, Any]:
         """BLEU and its kin, against the references as they stand in the file."""
         measure = bleu.bleu_alone if quick else bleu.translation_scores
-        return measure(outputs, references, self.settings.bleu_tokenize, self.settings.bleu_lowercase)
+        return measure(
+            outputs, references, self.settings.bleu_tokenize, self.settings.bleu_lowercase
+        )
 
 
 def pad(rows: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import zlib
@@ -25,7 +26,9 @@ class Dropout:
     def __init__(self, text: Text, rate: float) -> None:
         model = json.loads(text.tokenizer.to_str())["model"]
         if model["type"] != "BPE":
-            raise RecipeError("text.dropout: only text.kind=bpe has merges to leave out; set it to 0.")
+            raise RecipeError(
+                "text.dropout: only text.kind=bpe has merges to leave out; set it to 0."
+            )
         self.text, self.rate = text, rate
         self.ids: dict[str, int] = model["vocab"]
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
@@ -49,7 +52,7 @@ class Dropout:
         while len(pieces) > 1:
             ranked = [
                 (self.ranks[pair], place)
-                for place, pair in enumerate(zip(pieces, pieces[1:], strict=False))
+                for place, pair in enumerate(itertools.pairwise(pieces))
                 if pair in self.ranks and draw() >= self.rate
             ]
             if not ranked:

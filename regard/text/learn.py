@@ -14,8 +14,11 @@ from ..errors import DataError
 from .text import SPACE, SPECIALS, UNK, Text
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
-# Letters with their marks, digits, or one sign; each keeps the space before it, so that nothing is lost.
-PIECES = Regex(f"{SPACE}?[\\p{{L}}\\p{{M}}]+|{SPACE}?\\p{{N}}+|{SPACE}?[^\\p{{L}}\\p{{M}}\\p{{N}}{SPACE}]|{SPACE}")
+# Letters with their marks, digits, or one sign; each keeps the space before it, so that nothing
+# is lost.
+PIECES = Regex(
+    f"{SPACE}?[\\p{{L}}\\p{{M}}]+|{SPACE}?\\p{{N}}+|{SPACE}?[^\\p{{L}}\\p{{M}}\\p{{N}}{SPACE}]|{SPACE}"
+)
 # Typography that differs between sources of one language and means the same.
 PLAIN = {
     "[‘’‚‛`´]": "'",
@@ -31,14 +34,20 @@ class Settings:
     """How text becomes ids."""
 
     kind: Annotated[Literal["bpe", "unigram", "words", "characters"], "the unit of text"] = "bpe"
-    size: Annotated[int, Gt(len(SPECIALS)), "entries in a vocabulary; for words and characters, at most"] = 8000
+    size: Annotated[
+        int, Gt(len(SPECIALS)), "entries in a vocabulary; for words and characters, at most"
+    ] = 8000
     joint: Annotated[bool, "one vocabulary for source and target"] = True
     lowercase: Annotated[bool, "fold case before anything else"] = False
     unicode: Annotated[Literal["none", "nfc", "nfkc"], "Unicode normal form of the text"] = "nfc"
     punctuation: Annotated[bool, "write curly quotes, long dashes and odd spaces plainly"] = False
-    bytes: Annotated[bool, "spell a character never seen in bytes (bpe, unigram); 256 entries"] = True
+    bytes: Annotated[bool, "spell a character never seen in bytes (bpe, unigram); 256 entries"] = (
+        True
+    )
     min_frequency: Annotated[int, Gt(0), "how often a word or merge must be seen to count"] = 1
-    dropout: Annotated[float, Ge(0), Lt(1), "BPE dropout: chance that a merge is left out in training"] = 0.0
+    dropout: Annotated[
+        float, Ge(0), Lt(1), "BPE dropout: chance that a merge is left out in training"
+    ] = 0.0
 
 
 def learn(lines: Iterable[str], settings: Settings, where: str = "text.size") -> Text:
@@ -50,7 +59,9 @@ def learn(lines: Iterable[str], settings: Settings, where: str = "text.size") ->
             f"{tokenizer.get_vocab_size()}; set text.size to that or less."
         )
     if tokenizer.get_vocab_size() <= len(SPECIALS):
-        raise DataError(f"{where}: no text to learn a vocabulary from; the training data are empty.")
+        raise DataError(
+            f"{where}: no text to learn a vocabulary from; the training data are empty."
+        )
     return Text(tokenizer)
 
 
@@ -115,19 +126,30 @@ def _whole(tokenizer: Tokenizer, lines: Iterable[str], settings: Settings) -> To
 
 
 def _subwords(model: Any, settings: Settings) -> Tokenizer:
-    """A space becomes a sign of its own at the head of the next word; decoding reverses it exactly."""
+    """A space becomes a sign of its own at the head of the next word; decoding reverses it
+    exactly.
+    """
     tokenizer = Tokenizer(model)
     spaces = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
     tokenizer.normalizer = normalizers.Sequence([*_normalisers(settings), *spaces])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(PIECES, "isolated")
-    steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    steps = [
+        decoders.Replace(SPACE, " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ]
     tokenizer.decoder = decoders.Sequence(steps)
     return tokenizer
 
 
 def _normalisers(settings: Settings) -> list[Any]:
-    forms = {"none": [], "nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()]}
-    steps: list[Any] = list(forms[settings.unicode])
+    forms: dict[str, list[Any]] = {
+        "none": [],
+        "nfc": [normalizers.NFC()],
+        "nfkc": [normalizers.NFKC()],
+    }
+    steps = forms[settings.unicode]
     if settings.lowercase:
         steps.append(normalizers.Lowercase())
     if settings.punctuation:
@@ -140,7 +162,9 @@ def _reserved(settings: Settings) -> list[str]:
 
 
 def _settle(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
-    """The trainer's scores differ in the 14th digit from run to run; round and order them for good."""
+    """The trainer's scores differ in the 14th digit from run to run; round and order them for
+    good.
+    """
     whole = json.loads(tokenizer.to_str())
     vocabulary = [[token, round(score, 6)] for token, score in whole["model"]["vocab"]]
     learned = sorted(vocabulary[reserved:], key=lambda entry: (-entry[1], entry[0]))
@@ -149,7 +173,9 @@ def _settle(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
 
 
 def _unregister(tokenizer: Tokenizer, byte_fallback: bool = False) -> Tokenizer:
-    """Keep the specials' ids but stop the library from finding them in text: `<eos>` typed is not eos."""
+    """Keep the specials' ids but stop the library from finding them in text: `<eos>` typed is not
+    eos.
+    """
     whole = json.loads(tokenizer.to_str())
     whole["added_tokens"] = []
     if byte_fallback:

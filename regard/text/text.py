@@ -1,4 +1,6 @@
-"""A vocabulary with its rules: all that turns raw text into ids and ids into raw text, in one file."""
+"""A vocabulary with its rules: all that turns raw text into ids and ids into raw text, in one
+file.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,14 @@ class Text:
         return normal.removeprefix(SPACE).replace(SPACE, " ")
 
     def words(self, line: str) -> list[str]:
-        """A line cut where tokens may not cross: words, numbers, signs, each with its space before it."""
-        normal = line if self.tokenizer.normalizer is None else self.tokenizer.normalizer.normalize_str(line)
+        """A line cut where tokens may not cross: words, numbers, signs, each with its space
+        before it.
+        """
+        normal = (
+            line
+            if self.tokenizer.normalizer is None
+            else self.tokenizer.normalizer.normalize_str(line)
+        )
         return [piece for piece, _ in self.tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
 
     def tokens(self, ids: Sequence[int]) -> list[str]:

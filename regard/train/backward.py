@@ -1,4 +1,6 @@
-"""Forward and backward of one piece of a batch: as it is, between peers, or captured as CUDA graphs."""
+"""Forward and backward of one piece of a batch: as it is, between peers, or captured as CUDA
+graphs.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def make_backward(
     if compiling == "auto":
         compiling = "graph" if world.device.type == "cuda" and world.size == 1 else "off"
     if compiling == "full":
-        model.states = torch.compile(model.states)  # type: ignore[assignment,operator]
+        model.states = torch.compile(model.states)  # type: ignore[assignment,arg-type]
     objective: nn.Module = Objective(model, loss)
     if world.size > 1:
         return Plain(DistributedDataParallel(objective), precision)
@@ -61,13 +63,15 @@ class Plain:
             with self.precision or nullcontext():
                 loss = self.objective(batch)
             (loss.total * scale).backward()
-        return loss.nll.detach().float()
+        nll: Tensor = loss.nll.detach().float()
+        return nll
 
 
 class Graphs:
     """The kernels of each shape captured once and replayed.
 
-    A small model's step is hundreds of short kernels, and starting them one by one takes longer than
+    A small model's step is hundreds of short kernels, and starting them one by one takes longer
+    than
     running them. A shape is captured when it comes a second time; beyond `most` shapes, none is.
     """
 
@@ -96,7 +100,9 @@ class Graphs:
         scale = torch.zeros((), device=own.tensors()[0].device)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # libraries set themselves up outside the capture; scale 0: adds nothing
+        with torch.cuda.stream(
+            side
+        ):  # libraries set themselves up outside the capture; scale 0: adds nothing
             self.plain(own, scale, True)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()

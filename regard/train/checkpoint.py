@@ -20,7 +20,9 @@ from ..errors import RunError
 SUMS = "checksums.json"
 
 
-def save(folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]) -> Path:
+def save(
+    folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]
+) -> Path:
     """Write `checkpoint-<step>` beside its place, sums last, and rename it into place."""
     final = folder / f"checkpoint-{step}"
     work = folder / f".checkpoint-{step}.part"
@@ -48,14 +50,22 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     try:
         sums = json.loads((folder / SUMS).read_text())
     except (OSError, ValueError) as error:
-        raise RunError(f"{folder}: the checkpoint's {SUMS} must be there and readable, but is not; {GIVE_UP}") from error
+        raise RunError(
+            f"{folder}: the checkpoint's {SUMS} must be there and readable, but is not; {GIVE_UP}"
+        ) from error
     for name, wanted in sums.items():
         path = folder / name
         if not path.is_file() or _sum(path) != wanted:
-            what = "has been changed or cut short since it was written" if path.is_file() else "is missing"
+            what = (
+                "has been changed or cut short since it was written"
+                if path.is_file()
+                else "is missing"
+            )
             raise RunError(f"{path}: this part of the checkpoint {what}; {GIVE_UP}")
     tensors = {
-        Path(name).stem: read_tensors(folder / name) for name in sums if name.endswith(".safetensors")
+        Path(name).stem: read_tensors(folder / name)
+        for name in sums
+        if name.endswith(".safetensors")
     }
     return tensors, json.loads((folder / "state.json").read_text())
 
@@ -112,7 +122,10 @@ def put_weights(model: nn.Module, weights: dict[str, Tensor], where: Path) -> No
     odd = sorted(set(own) ^ set(weights))
     if odd:
         side = "lacks" if odd[0] in own else "has, beyond what the model knows,"
-        raise RunError(f"{where}: the weights must fit the model of config.json, but the file {side} '{odd[0]}'.")
+        raise RunError(
+            f"{where}: the weights must fit the model of config.json, but the file "
+            f"{side} '{odd[0]}'."
+        )
     for name, weight in own.items():
         if weight.shape != weights[name].shape:
             raise RunError(
@@ -165,5 +178,6 @@ def _told(what: str) -> Any:
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise RunError(
-            f"{what} ({reason}); the checkpoints before it are whole: make room and run the same command again."
+            f"{what} ({reason}); the checkpoints before it are whole: make room and "
+            f"run the same command again."
         ) from error

@@ -7,7 +7,7 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..batch import Pairs, Sizes
-from ..models import MODELS
+from .distributed import pick
 from .loss import TokenLoss
 from .settings import Settings
 
@@ -94,11 +94,13 @@ class Estimate:
     activations: int  # bytes that the forward pass keeps for the backward
 
 
-def count(model_kind: str, settings: Any, sizes: Sizes, shape: tuple[int, int, int]) -> Estimate:
+def count(
+    build: Callable[[Sizes], nn.Module], sizes: Sizes, shape: tuple[int, int, int]
+) -> Estimate:
     """Count by running a batch of shape (rows, source, target) on tensors without data."""
     rows, source, target = shape
     with torch.device("meta"):
-        model: nn.Module = MODELS[model_kind](sizes, settings)
+        model = build(sizes)
         batch = Pairs(
             torch.zeros(rows, source, dtype=torch.long),
             torch.full((rows,), source),
@@ -109,7 +111,7 @@ def count(model_kind: str, settings: Any, sizes: Sizes, shape: tuple[int, int, i
         with FlopCounterMode(display=False) as counter:
             with torch.autograd.graph.saved_tensors_hooks(kept.add, lambda tensor: tensor):
                 loss = TokenLoss()(model, batch).total
-            loss.backward()
+            torch.autograd.backward(loss)
     weights = sum(p.numel() for p in model.parameters())
     return Estimate(weights, counter.get_total_flops(), kept.bytes - 4 * weights)
 
@@ -139,14 +141,18 @@ def peak_memory(device: torch.device) -> int:
 
 
 def estimate(
-    model_kind: str, settings: Any, vocabulary: int, joint: bool, train: Settings, length: int = 32
+    build: Callable[[Sizes], nn.Module],
+    vocabulary: int,
+    joint: bool,
+    train: Settings,
+    length: int = 32,
 ) -> dict[str, Any]:
-    """The bill before training, for lines of `length` tokens; time by what a matrix product reaches here."""
-    from .distributed import pick
-
+    """The bill before training, for lines of `length` tokens; time by what a matrix product
+    reaches here.
+    """
     device = pick(train.device)
     rows = max(1, train.batch_tokens // length)
-    one = count(model_kind, settings, Sizes(vocabulary, vocabulary, joint), (rows, length, length))
+    one = count(build, Sizes(vocabulary, vocabulary, joint), (rows, length, length))
     flops = one.flops * train.steps
     rate = product_rate(device)
     seconds = flops / (rate * USE)
@@ -158,7 +164,8 @@ def estimate(
         "memory_bytes": one.parameters * 16 + one.activations // train.accumulate,
         "memory_method": "weights, gradients and two moments in float32, and what backward keeps",
         "seconds": seconds,
-        "seconds_method": f"at {USE:.0%} of {rate / 1e12:.3g} TFLOP/s, which a matrix product reaches here",
+        "seconds_method": f"at {USE:.0%} of {rate / 1e12:.3g} TFLOP/s, which a "
+        "matrix product reaches here",
         "kwh": kwh,
         "kwh_method": f"estimated from {stated_watts(device, train):g} W",
         "co2e_grams": kwh * train.grams_per_kwh,

@@ -30,7 +30,7 @@ class World:
         return self.rank == 0
 
     def first(self, work: Callable[[], T]) -> T:
-        """Rank 0 does the work while the others wait; then they do it, on what rank 0 left ready."""
+        """Rank 0 works while the others wait; then they do it, on what rank 0 left ready."""
         result, failed = None, None
         if self.leads:
             try:
@@ -63,9 +63,13 @@ def pick(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise RecipeError(f"train.device must be auto, cpu, cuda or cuda:N, but is '{name}'.") from error
+        raise RecipeError(
+            f"train.device must be auto, cpu, cuda or cuda:N, but is '{name}'."
+        ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise RecipeError(f"train.device is '{name}', but no GPU can be used here; leave it at auto, or say cpu.")
+        raise RecipeError(
+            f"train.device is '{name}', but no GPU can be used here; leave it at auto, or say cpu."
+        )
     return device
 
 

@@ -15,15 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..batch import Sizes
 from ..data.load import ahead
 from ..data.order import Order
 from ..data.read import Faults
 from ..data.store import Store
 from ..errors import RunError
-from ..models import MODELS
+from ..tasks import TASKS
 from . import checkpoint, cost, optim
-from .distributed import World
 from .backward import Backward, make_backward
+from .distributed import World
 from .loss import LOSSES
 from .recipe import Recipe
 from .schedule import rate_at
@@ -86,9 +87,11 @@ Event = Begun | Step | Scored | Saved | Stopped
 
 
 def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Tensor:
-    """Leave the gradient of the whole batch's mean loss per token in the weights; the sum of -log p.
+    """Leave the gradient of the whole batch's mean loss per token in the weights; the sum of -log
+    p.
 
-    The batch is cut by rows into `pieces` for each rank. Sums are divided by the tokens of the whole
+    The batch is cut by rows into `pieces` for each rank. Sums are divided by the tokens of the
+    whole
     batch, so neither the cut nor the number of ranks changes the result. A rank without rows takes
     part with one row that counts nothing, so that nobody waits for it.
     """
@@ -106,7 +109,9 @@ def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Tenso
 def fit(
     recipe: Recipe, folder: Path, world: World, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[Event]:
-    """Train until done, from the last checkpoint where there is one; leaves the run folder complete."""
+    """Train until done, from the last checkpoint where there is one; leaves the run folder
+    complete.
+    """
     settings, device = recipe.train, world.device
     faults = Faults(recipe.data.skip_bad)
     task = world.first(lambda: prepare_task(recipe, folder, faults))
@@ -115,7 +120,7 @@ def fit(
     order = Order(task.lengths(stores["train"]), settings.batch_tokens, settings.seed, multiple)
 
     torch.manual_seed(settings.seed)
-    model: nn.Module = MODELS[recipe.model_kind](task.sizes, recipe.model)
+    model = recipe.build(task.sizes)
     if recipe.model_from:
         start_from(model, Path(recipe.model_from))
     model.to(device).train()
@@ -146,8 +151,13 @@ def fit(
         for batch in upcoming:
             step = progress.step + 1
             seed_everything(settings.seed, step, world.rank)
-            optim.set_rate(optimizer, settings.rate * rate_at(
-                settings.schedule, step, settings.steps, settings.warmup, settings.final_rate))
+            optim.set_rate(
+                optimizer,
+                settings.rate
+                * rate_at(
+                    settings.schedule, step, settings.steps, settings.warmup, settings.final_rate
+                ),
+            )
             nll = gradient(backward, batch, world, settings.accumulate)
             norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
             optimizer.step()
@@ -164,7 +174,9 @@ def fit(
                 scored = validate(recipe, task, model, stores, world, progress, precision)
                 if scored is not None:
                     if scored.best and world.leads:
-                        checkpoint.write_weights(folder / "best.safetensors", checkpoint.weights_of(model))
+                        checkpoint.write_weights(
+                            folder / "best.safetensors", checkpoint.weights_of(model)
+                        )
                     yield record(log, scored)
             asked = world.any(stop()) if step % 5 == 0 or world.size == 1 else False
             tired = 0 < settings.patience <= progress.worse
@@ -187,8 +199,6 @@ def fit(
 
 def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Any:
     """The task with its vocabularies: the run's own where it has them, else learned and kept."""
-    from ..tasks import TASKS
-
     kind = TASKS[recipe.task_kind]
     if (folder / "config.json").is_file():
         return kind.load(recipe.task, recipe.text, folder)
@@ -208,20 +218,25 @@ def prepare_stores(recipe: Recipe, task: Any, folder: Path, faults: Faults) -> d
     parts = ["train", *(["valid"] if recipe.data.valid else [])]
     cache = folder.parent / ".cache"
     return {
-        part: task.store(recipe.data.files(part), cache, recipe.data.max_length, faults) for part in parts
+        part: task.store(recipe.data.files(part), cache, recipe.data.max_length, faults)
+        for part in parts
     }
 
 
 def start_from(model: nn.Module, folder: Path) -> None:
     path = folder / "model.safetensors"
     if not path.is_file():
-        raise RunError(f"{folder}: model.from must name a finished run, but there is no model.safetensors.")
+        raise RunError(
+            f"{folder}: model.from must name a finished run, but there is no model.safetensors."
+        )
     checkpoint.put_weights(model, checkpoint.read_tensors(path), path)
 
 
 @dataclass
 class Progress:
-    """All that a run must remember beside weights and optimizer; everything random follows from it."""
+    """All that a run must remember beside weights and optimizer; everything random follows from
+    it.
+    """
 
     step: int = 0
     tokens: int = 0
@@ -253,7 +268,10 @@ def save(
 ) -> Saved:
     path = folder / f"checkpoint-{progress.step}"
     if world.leads:
-        tensors = {"model": checkpoint.weights_of(model), "optimizer": optim.state_of(model, optimizer)}
+        tensors = {
+            "model": checkpoint.weights_of(model),
+            "optimizer": optim.state_of(model, optimizer),
+        }
         checkpoint.save(folder, progress.step, tensors, dataclasses.asdict(progress))
         checkpoint.clean(folder, settings.average if settings.keep == "average" else 2)
     return Saved(progress.step, str(path))
@@ -262,7 +280,9 @@ def save(
 def batches(
     task: Any, store: Store, order: Order, start: int, settings: Settings, device: torch.device
 ) -> Iterator[Any]:
-    """The batch of every step from `start` on; what is drawn for a step depends on seed and step alone."""
+    """The batch of every step from `start` on; what is drawn for a step depends on seed and step
+    alone.
+    """
     epoch, plan = -1, []
     for step in range(start, settings.steps):
         wanted, place = divmod(step, order.batches)
@@ -276,12 +296,18 @@ def autocast(device: torch.device, settings: Settings) -> Any:
     """bfloat16 products where the hardware has them and the recipe does not forbid it."""
     choice = settings.precision
     if choice == "auto":
-        fit_for_it = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        fit_for_it = device.type == "cuda" and torch.cuda.is_bf16_supported(
+            including_emulation=False
+        )
         choice = "bfloat16" if fit_for_it else "float32"
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = choice == "bfloat16"
     # Casts are not cached: a captured graph must make its own.
-    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if choice == "bfloat16" else None
+    return (
+        torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+        if choice == "bfloat16"
+        else None
+    )
 
 
 def try_largest(
@@ -293,20 +319,24 @@ def try_largest(
     world: World,
     settings: Settings,
 ) -> None:
-    """Forward and backward of the largest batch, so that too little memory shows now and not in an hour."""
+    """Forward and backward of the largest batch, so that too little memory shows now and not in
+    an hour.
+    """
     batch = task.batch(store, order.largest())
     try:
         gradient(backward, batch, world, settings.accumulate)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise RunError(
-            f"the largest batch ({len(batch)} lines) does not fit into memory; halve train.batch_tokens "
-            f"({settings.batch_tokens}), or set train.accumulate={settings.accumulate * 2}, which changes no result."
+            f"the largest batch ({len(batch)} lines) does not fit into memory; halve "
+            f"train.batch_tokens "
+            f"({settings.batch_tokens}), or set "
+            f"train.accumulate={settings.accumulate * 2}, which changes no result."
         ) from error
     model.zero_grad(set_to_none=False)
 
 
 def seed_everything(seed: int, step: int, rank: int) -> None:
-    """Dropout of a step follows from seed, step and rank alone: there is no random state to save."""
+    """Dropout follows from seed, step and rank alone: there is no random state to save."""
     mixed = np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(mixed >> 1))
 
@@ -355,7 +385,8 @@ class Window:
         bad = not bool(torch.isfinite(self.nll + self.norm))
         if world.any(bad):
             raise RunError(
-                f"step {step}: the loss is not a number any more; the last checkpoint is good: try a lower "
+                f"step {step}: the loss is not a number any more; the last checkpoint "
+                f"is good: try a lower "
                 "train.rate, a longer train.warmup, or train.clip=1.0, with --fresh."
             )
 
@@ -369,13 +400,16 @@ def validate(
     progress: Progress,
     precision: Any,
 ) -> Scored | None:
-    """Loss on the validation data and, for the first lines, the task's metric by greedy decoding."""
+    """Loss on the validation data and, for the first lines, the metric by greedy decoding."""
     if "valid" not in stores:
         return None
     model.eval()
     began = time.perf_counter()
     loss = mean_loss(task, model, stores["valid"], recipe.train, world.device, precision)
-    scores: dict[str, Any] = {"loss": round(loss, 5), "perplexity": round(float(np.exp(min(loss, 700.0))), 4)}
+    scores: dict[str, Any] = {
+        "loss": round(loss, 5),
+        "perplexity": round(float(np.exp(min(loss, 700.0))), 4),
+    }
     if recipe.train.evaluate_examples and world.leads:
         inputs, references = task.examples(recipe.data.files("valid"), Faults(recipe.data.skip_bad))
         count = recipe.train.evaluate_examples
@@ -396,13 +430,23 @@ def validate(
 
 
 GREEDY: dict[str, Any] = {
-    "kind": "greedy", "num_return_sequences": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0
+    "kind": "greedy",
+    "num_return_sequences": 1,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
 }
 
 
 @torch.no_grad()
 def mean_loss(
-    task: Any, model: nn.Module, store: Store, settings: Settings, device: torch.device, precision: Any
+    task: Any,
+    model: nn.Module,
+    store: Store,
+    settings: Settings,
+    device: torch.device,
+    precision: Any,
 ) -> float:
     """-log p per token over a whole store, in order of length."""
     lengths = task.lengths(store).max(1)
@@ -432,8 +476,10 @@ class Log:
             try:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as error:
-                raise RunError("train.tensorboard needs TensorBoard; pip install 'regard[tensorboard]'.") from error
-            self.board = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+                raise RunError(
+                    "train.tensorboard needs TensorBoard; pip install 'regard[tensorboard]'."
+                ) from error
+            self.board = SummaryWriter(str(folder / "tensorboard"))
 
     def write(self, event: Event) -> None:
         row = dataclasses.asdict(event)
@@ -492,7 +538,9 @@ def finish(
     device: torch.device,
     batch: Any,
 ) -> None:
-    """Choose the weights, write the bill; model.safetensors comes last and says that the run is done."""
+    """Choose the weights, write the bill; model.safetensors comes last and says that the run is
+    done.
+    """
     settings = recipe.train
     saved = checkpoint.all_in(folder)
     best = folder / "best.safetensors"
@@ -506,7 +554,7 @@ def finish(
     checkpoint.put_weights(model, weights, folder)
     shape = (len(batch), batch.source.shape[1], batch.inputs.shape[1])
     sizes = json.loads((folder / "config.json").read_text())["sizes"]
-    per_update = cost.count(recipe.model_kind, recipe.model, cost.Sizes(**sizes), shape)
+    per_update = cost.count(recipe.build, Sizes(**sizes), shape)
     flops = per_update.flops / max(1, shape[0] * shape[2]) * progress.tokens
     bill = {
         "steps": progress.step,

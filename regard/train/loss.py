@@ -23,7 +23,8 @@ class Loss(NamedTuple):
 
 
 class TokenLoss:
-    """-Σ log p(label), smoothed by ε: (1 - ε) of the target is the label, ε is spread over all tokens.
+    """-Σ log p(label), smoothed by ε: (1 - ε) of the target is the label, ε is spread over all
+    tokens.
 
     Szegedy et al. 2016. With `r_drop`, the batch goes through twice under two dropouts, and the
     symmetric divergence of the two is added (Liang et al. 2021).
@@ -40,20 +41,29 @@ class TokenLoss:
         assert isinstance(output, Output)
         sides = [side.flatten(0, 1) for side in states.chunk(2 if twice else 1)]  # (N, D)
         labels, real = batch.labels.flatten(), real_places(batch).flatten()  # (N,)
-        if labels.device.type == "cpu":  # padding is quicker left out than scored; a GPU would have to wait
+        if (
+            labels.device.type == "cpu"
+        ):  # padding is quicker left out than scored; a GPU would have to wait
             sides, labels, real = [side[real] for side in sides], labels[real], real[real]
         if not twice:
             args = (sides[0], output.weight, output.bias, labels, real, self.smoothing)
-            return Loss(*LinearCrossEntropy.apply(*args))
+            return Loss(*LinearCrossEntropy.apply(*args))  # type: ignore[no-untyped-call]
         chunks = zip(*(_chunks(x, output.weight) for x in (*sides, labels, real)), strict=True)
         parts = [
-            checkpoint(self._twice, *chunk, output.weight, output.bias, use_reentrant=False) for chunk in chunks
+            checkpoint(self._twice, *chunk, output.weight, output.bias, use_reentrant=False)
+            for chunk in chunks
         ]
         total, nll = (torch.stack(values).sum() for values in zip(*parts, strict=True))
         return Loss(total, nll.detach())
 
     def _twice(
-        self, a: Tensor, b: Tensor, labels: Tensor, real: Tensor, weight: Tensor, bias: Tensor | None
+        self,
+        a: Tensor,
+        b: Tensor,
+        labels: Tensor,
+        real: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         p, q = (F.linear(x, weight, bias).float().log_softmax(-1) for x in (a, b))
         nll = -(p + q).gather(1, labels[:, None])[:, 0] / 2
@@ -73,7 +83,8 @@ def real_places(batch: Pairs) -> Tensor:
 
 
 class LinearCrossEntropy(torch.autograd.Function):
-    """The output layer and its loss in one: the gradient is made where the scores are, chunk by chunk.
+    """The output layer and its loss in one: the gradient is made where the scores are, chunk by
+    chunk.
 
     states (N, D), weight (V, D), labels (N,), real (N,) -> Loss. Nothing is computed twice, and of
     (N, V) there is one chunk at a time.
@@ -97,7 +108,10 @@ class LinearCrossEntropy(torch.autograd.Function):
         x, w = states.to(dtype), weight.to(dtype)
         b = None if bias is None else bias.to(dtype)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        loss, nll = torch.zeros((), dtype=wide, device=x.device), torch.zeros((), dtype=wide, device=x.device)
+        loss, nll = (
+            torch.zeros((), dtype=wide, device=x.device),
+            torch.zeros((), dtype=wide, device=x.device),
+        )
         dx = torch.empty_like(x) if wanted else None
         dw = torch.zeros_like(weight, dtype=wide) if wanted else None
         db = torch.zeros_like(bias, dtype=wide) if wanted and bias is not None else None
@@ -124,7 +138,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
-    def backward(ctx: Any, loss: Tensor, nll: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, loss: Tensor, nll: Tensor) -> tuple[Tensor | None, ...]:
         dx, dw, db = ctx.saved_tensors
         to_states, to_weight = ctx.dtypes
         bias = None if db is None else (db * loss).to(to_weight)
@@ -146,7 +160,11 @@ def score_chunk(
         spread = (norms - wide.mean(-1)).masked_fill(~real, 0.0)
         total = (1 - smoothing) * total + smoothing * spread.sum()
     if wanted:
-        gradient = (wide - norms[:, None]).exp_() if wide is not scores else wide.sub_(norms[:, None]).exp_()
+        gradient = (
+            (wide - norms[:, None]).exp_()
+            if wide is not scores
+            else wide.sub_(norms[:, None]).exp_()
+        )
         if smoothing:
             gradient -= smoothing / scores.shape[1]
         index = labels[:, None]

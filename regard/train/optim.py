@@ -29,7 +29,11 @@ def muon(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     weights = [p for p in model.parameters() if p.requires_grad]
     inner = [p for p in weights if p.dim() == 2 and id(p) not in tables]
     others = [p for p in weights if p.dim() != 2 or id(p) in tables]
-    return Muon(inner, _adamw([{"params": others, "weight_decay": 0.0}], weights[0].device, settings), settings)
+    return Muon(
+        inner,
+        _adamw([{"params": others, "weight_decay": 0.0}], weights[0].device, settings),
+        settings,
+    )
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module, Settings], torch.optim.Optimizer]] = {
@@ -53,7 +57,9 @@ class Muon(torch.optim.Optimizer):
     so one rate serves both. Matrices of one shape are worked on together.
     """
 
-    def __init__(self, weights: list[Tensor], adamw: torch.optim.AdamW, settings: Settings) -> None:
+    def __init__(
+        self, weights: list[nn.Parameter], adamw: torch.optim.AdamW, settings: Settings
+    ) -> None:
         super().__init__(weights, {"lr": settings.rate})
         self.adamw, self.momentum, self.decay = adamw, 0.95, settings.weight_decay
         self.param_groups += adamw.param_groups
@@ -62,7 +68,7 @@ class Muon(torch.optim.Optimizer):
         adamw.state = self.state  # one state, so that it is saved and restored as one
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         self.adamw.step()
         group = self.param_groups[0]
         shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
@@ -71,7 +77,7 @@ class Muon(torch.optim.Optimizer):
                 shapes[weight.shape].append(weight)
         for shape, weights in shapes.items():
             past = [self.state[weight]["momentum"] for weight in weights]
-            gradients = [weight.grad for weight in weights]
+            gradients = [weight.grad for weight in weights if weight.grad is not None]
             torch._foreach_lerp_(past, gradients, 1 - self.momentum)
             ahead = torch.stack(torch._foreach_lerp(gradients, past, self.momentum))
             updates = orthogonal(ahead) * (0.2 * max(shape) ** 0.5)
@@ -87,7 +93,9 @@ def orthogonal(x: Tensor, iterations: int = 5) -> Tensor:
     wide = wide / (wide.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(iterations):
         square = wide @ wide.mT
-        wide = torch.baddbmm(wide, torch.baddbmm(square, square, square, beta=b, alpha=c), wide, beta=a)
+        wide = torch.baddbmm(
+            wide, torch.baddbmm(square, square, square, beta=b, alpha=c), wide, beta=a
+        )
     return (wide.mT if x.shape[-2] > x.shape[-1] else wide).to(x.dtype)
 
 

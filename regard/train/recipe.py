@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from .. import config, decode, text
+from ..batch import Sizes
 from ..data.settings import Settings as DataSettings
-from ..errors import RecipeError
+from ..errors import RecipeError, RunError
 from ..models import MODELS
 from ..tasks import TASKS
 from .settings import Settings as TrainSettings
@@ -32,8 +35,18 @@ class Recipe:
     decode: decode.Settings
     origins: dict[str, str]  # "train.steps" -> "recipe" or "command line"; defaults are not listed
 
+    def build(self, sizes: Sizes) -> nn.Module:
+        """The model, with new weights; what its parts cannot be made of is the recipe's mistake."""
+        try:
+            model: nn.Module = MODELS[self.model_kind](sizes, self.model)
+        except AssertionError as error:
+            raise RecipeError(f"[model]: {error}.") from error
+        return model
+
     def rows(self, notes: str) -> dict[str, list[tuple[str, Any, str]]]:
-        """Every key with its value and a note: where it came from (`origin`), or what it is (`comment`)."""
+        """Every key with its value and a note: where it came from (`origin`), or what it is
+        (`comment`).
+        """
         kinds = {"task": self.task_kind, "model": self.model_kind}
         table: dict[str, list[tuple[str, Any, str]]] = {}
         for section in config.SECTIONS:
@@ -62,10 +75,10 @@ def read_run(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe that a run was trained with."""
     path = folder / "recipe.toml"
     if not path.is_file():
-        from ..errors import RunError
-
         what = "holds no recipe.toml" if folder.is_dir() else "is not there"
-        raise RunError(f"{folder}: a run folder is needed, but this one {what}; `regard train` makes one.")
+        raise RunError(
+            f"{folder}: a run folder is needed, but this one {what}; `regard train` makes one."
+        )
     given = config.read(path, overrides)
     return resolve(folder.resolve().name, given)
 
@@ -77,13 +90,17 @@ def resolve(name: str, given: config.Given) -> Recipe:
     model_from = ""
     if from_run is not None and from_run.value:
         if not isinstance(from_run.value, str):
-            raise RecipeError(f"{from_run.where}: model.from must be a run folder, but is {from_run.value!r}.")
+            raise RecipeError(
+                f"{from_run.where}: model.from must be a run folder, but is {from_run.value!r}."
+            )
         model_from = str(from_run.folder / from_run.value)
     settled = {
         "task": config.settle(TASKS[task_kind].Settings, "task", given["task"], ["kind"]),
         "data": config.settle(DataSettings, "data", given["data"]),
         "text": config.settle(text.Settings, "text", given["text"]),
-        "model": config.settle(MODELS[model_kind].Settings, "model", given["model"], ["kind", "from"]),
+        "model": config.settle(
+            MODELS[model_kind].Settings, "model", given["model"], ["kind", "from"]
+        ),
         "train": config.settle(TrainSettings, "train", given["train"]),
         "decode": config.settle(decode.Settings, "decode", given["decode"]),
     }

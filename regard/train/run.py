@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..config import write
 from ..data.read import Faults
 from ..errors import RunError
-from ..models import MODELS
 from ..tasks import TASKS, Prediction
 from . import checkpoint
 from .distributed import World, pick
@@ -31,7 +31,7 @@ class Run:
         self.recipe = read_run(folder, overrides)
         settings, path = self.recipe, find_weights(folder)
         self.task: Any = TASKS[settings.task_kind].load(settings.task, settings.text, folder)
-        self.model: nn.Module = MODELS[settings.model_kind](self.task.sizes, settings.model)
+        self.model: nn.Module = settings.build(self.task.sizes)
         checkpoint.put_weights(self.model, checkpoint.read_tensors(path), path)
         self.device = pick(device)
         self.model.to(self.device).eval()
@@ -51,12 +51,18 @@ class Run:
         inputs, references = self.task.examples(files, faults)
         outputs = [answer.output for answer in self.predict(inputs)]
         scores: dict[str, Any] = {"on": on, **self.task.score(outputs, references)}
-        store = self.task.store(files, self.folder.parent / ".cache", data.max_length, Faults(data.skip_bad))
+        store = self.task.store(
+            files, self.folder.parent / ".cache", data.max_length, Faults(data.skip_bad)
+        )
         loss = mean_loss(self.task, self.model, store, self.recipe.train, self.device, None)
         scores |= {
             "perplexity": round(float(torch.tensor(loss).exp()), 4),
             "perplexity_unit": self.task.unit,
-            "decode": {k: v for k, v in dataclasses.asdict(self.recipe.decode).items() if k != "batch_tokens"},
+            "decode": {
+                k: v
+                for k, v in dataclasses.asdict(self.recipe.decode).items()
+                if k != "batch_tokens"
+            },
             "examples": len(inputs),
             "seconds": round(time.perf_counter() - began, 2),
         }
@@ -76,7 +82,11 @@ def find_weights(folder: Path) -> Path:
 
 
 def start(
-    recipe: Recipe, folder: Path, world: World, fresh: bool = False, stop: Callable[[], bool] = lambda: False
+    recipe: Recipe,
+    folder: Path,
+    world: World,
+    fresh: bool = False,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
     """Train in a folder: a new run, or the unfinished one that it holds."""
     world.first(lambda: settle(recipe, folder, fresh and world.leads))
@@ -87,27 +97,33 @@ def settle(recipe: Recipe, folder: Path, fresh: bool) -> None:
     """Make the folder ready, or say why it cannot be used."""
     if fresh and folder.is_dir():
         if not (folder / "recipe.toml").is_file() and any(folder.iterdir()):
-            raise RunError(f"{folder}: --fresh deletes a run folder, but this is none (no recipe.toml).")
+            raise RunError(
+                f"{folder}: --fresh deletes a run folder, but this is none (no recipe.toml)."
+            )
         shutil.rmtree(folder)
     if (folder / "model.safetensors").is_file():
-        raise RunError(f"{folder}: this run is finished; --fresh deletes it and starts over, --run DIR starts another.")
+        raise RunError(
+            f"{folder}: this run is finished; --fresh deletes it and starts over, "
+            f"--run DIR starts another."
+        )
     if (folder / "recipe.toml").is_file():
         before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
         for key, value in now.items():
             if value != before.get(key) and key not in MAY_CHANGE:
                 raise RunError(
-                    f"{folder}: the unfinished run here has {key}={before.get(key)!r}, but now it is {value!r}; "
+                    f"{folder}: the unfinished run here has {key}={before.get(key)!r}, "
+                    f"but now it is {value!r}; "
                     "--fresh deletes it and starts over, --run DIR starts another."
                 )
         return
     if folder.is_dir() and any(folder.iterdir()):
-        raise RunError(f"{folder}: a new run needs a new or empty folder, but this one holds other files.")
+        raise RunError(
+            f"{folder}: a new run needs a new or empty folder, but this one holds other files."
+        )
     # Everything that can be wrong with the data files' names is found before anything is made.
     for part in ("train", "valid", "test"):
         if getattr(recipe.data, part):
             recipe.data.files(part)
-    from ..config import write
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,8 +132,16 @@ def settle(recipe: Recipe, folder: Path, fresh: bool) -> None:
 
 
 # Settings that change neither the model nor the way to it.
-MAY_CHANGE = {"train.device", "train.log_every", "train.tensorboard", "train.accumulate", "train.watts",
-              "train.grams_per_kwh", "train.save_every", "data.obtain"}
+MAY_CHANGE = {
+    "train.device",
+    "train.log_every",
+    "train.tensorboard",
+    "train.accumulate",
+    "train.watts",
+    "train.grams_per_kwh",
+    "train.save_every",
+    "data.obtain",
+}
 
 
 def _flat(recipe: Recipe) -> Iterator[tuple[str, Any]]:

@@ -16,22 +16,38 @@ class Settings:
 
     steps: Annotated[int, Gt(0), "updates of the weights"] = 10000
     seed: Annotated[int, Ge(0), "the same seed on the same machine gives the same weights"] = 0
-    batch_tokens: Annotated[int, Gt(0), "tokens an update, padding counted, on the longer side"] = 4096
-    accumulate: Annotated[int, Gt(0), "pieces a batch is cut into to save memory; changes no result"] = 1
-    optimizer: Annotated[Literal["adamw", "muon"], "muon: orthogonal updates of the matrices"] = "adamw"
+    batch_tokens: Annotated[int, Gt(0), "tokens an update, padding counted, on the longer side"] = (
+        4096
+    )
+    accumulate: Annotated[
+        int, Gt(0), "pieces a batch is cut into to save memory; changes no result"
+    ] = 1
+    optimizer: Annotated[Literal["adamw", "muon"], "muon: orthogonal updates of the matrices"] = (
+        "adamw"
+    )
     rate: Annotated[float, Gt(0), "the highest learning rate"] = 0.001
-    schedule: Annotated[Literal[tuple(SCHEDULES)], "how the rate goes on after warm-up"] = "inverse-sqrt"
+    schedule: Annotated[str, SCHEDULES, "how the rate goes on after warm-up"] = "inverse-sqrt"
     warmup: Annotated[int, Ge(0), "steps in which the rate rises from zero"] = 1000
-    final_rate: Annotated[float, Ge(0), Le(1), "the part of the rate that cosine and linear end at"] = 0.0
+    final_rate: Annotated[
+        float, Ge(0), Le(1), "the part of the rate that cosine and linear end at"
+    ] = 0.0
     betas: Annotated[tuple[float, float], "AdamW's decay of the two moments"] = (0.9, 0.98)
     epsilon: Annotated[float, Gt(0), "AdamW's guard against division by zero"] = 1e-9
-    weight_decay: Annotated[float, Ge(0), "AdamW's decay of matrices; norms and biases are spared"] = 0.0
+    weight_decay: Annotated[
+        float, Ge(0), "AdamW's decay of matrices; norms and biases are spared"
+    ] = 0.0
     clip: Annotated[float, Ge(0), "longest gradient, by its norm; 0: as it comes"] = 1.0
-    smoothing: Annotated[float, Ge(0), Lt(1), "label smoothing: the part given to all other tokens"] = 0.1
-    r_drop: Annotated[float, Ge(0), "R-Drop: weight of the distance between two dropouts; 0: off"] = 0.0
+    smoothing: Annotated[
+        float, Ge(0), Lt(1), "label smoothing: the part given to all other tokens"
+    ] = 0.1
+    r_drop: Annotated[
+        float, Ge(0), "R-Drop: weight of the distance between two dropouts; 0: off"
+    ] = 0.0
     save_every: Annotated[int, Gt(0), "steps between checkpoints"] = 1000
     evaluate_every: Annotated[int, Gt(0), "steps between validations"] = 1000
-    evaluate_examples: Annotated[int, Ge(0), "validation lines answered and scored each time; 0: loss only"] = 500
+    evaluate_examples: Annotated[
+        int, Ge(0), "validation lines answered and scored each time; 0: loss only"
+    ] = 500
     patience: Annotated[int, Ge(0), "stop after this many validations without gain; 0: never"] = 0
     best_by: Annotated[Literal["loss", "metric"], "what makes a validation the best"] = "loss"
     keep: Annotated[Literal["best", "last", "average"], "which weights become the model"] = "best"
@@ -40,10 +56,14 @@ class Settings:
     tensorboard: Annotated[bool, "write a TensorBoard log beside metrics.jsonl"] = False
     device: Annotated[str, "auto, cpu, cuda, cuda:1, …"] = "auto"
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"], "of the products; auto: bfloat16 where the GPU has it"
+        Literal["auto", "float32", "bfloat16"],
+        "of the products; auto: bfloat16 where the GPU has it",
     ] = "auto"
     compile: Annotated[
-        Literal["auto", "off", "graph", "full"], "graph: capture CUDA graphs; full: torch.compile as well"
+        Literal["auto", "off", "graph", "full"],
+        "graph: capture CUDA graphs; full: torch.compile as well",
     ] = "auto"
-    watts: Annotated[float, Ge(0), "power to estimate energy by where none can be read; 0: by device"] = 0.0
+    watts: Annotated[
+        float, Ge(0), "power to estimate energy by where none can be read; 0: by device"
+    ] = 0.0
     grams_per_kwh: Annotated[float, Ge(0), "CO2e of a kilowatt-hour where it is used"] = 445.0

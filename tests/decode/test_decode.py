@@ -65,7 +65,9 @@ def test_a_beam_of_one_is_greedy():
 def test_a_wide_beam_finds_what_exhaustive_search_finds(seed, penalty):
     """All sequences of up to four tokens over three letters, scored by hand."""
     chain, longest = random_chain(seed), 4
-    settings = Settings(num_beams=200, num_return_sequences=3, length_penalty=penalty, early_stopping="never")
+    settings = Settings(
+        num_beams=200, num_return_sequences=3, length_penalty=penalty, early_stopping="never"
+    )
     ban = Limits(BOS, EOS, torch.tensor([longest]), banned=(BOS,))
     chain.table[:, BOS] = -math.inf
     chain.table = chain.table.log_softmax(-1)
@@ -109,7 +111,9 @@ def test_beam_search_is_that_of_transformers(beams, penalty, early):
     ]
     if beams > 1:
         scores = [hypothesis.score for hypothesis in mine]
-        torch.testing.assert_close(torch.tensor(scores), expected.sequences_scores, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            torch.tensor(scores), expected.sequences_scores, atol=1e-4, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("kind", ["greedy", "beam"])
@@ -120,7 +124,9 @@ def test_rescoring_an_answer_gives_its_score(kind):
         written = [BOS, *best.ids, *([EOS] if best.ended else [])]
         target = torch.tensor([written + ([0] if len(written) == 1 else [])])
         alone = batch.share(row, len(batch))
-        pair = type(batch)(alone.source, alone.source_lengths, target, torch.tensor([len(written) - 1]))
+        pair = type(batch)(
+            alone.source, alone.source_lengths, target, torch.tensor([len(written) - 1])
+        )
         scores = model(pair).log_softmax(-1)[0]
         total = sum(scores[t, i].item() for t, i in enumerate(written[1:]))
         assert best.score == pytest.approx(total, abs=1e-4)
@@ -175,11 +181,15 @@ def test_the_banned_ngram_is_the_repeated_one():
 def test_sampling_draws_by_probability_and_seed():
     table = torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.0]] * 5, dtype=torch.float64)
     table[BOS] = torch.tensor([0.5, 0.0, 0.0, 0.3, 0.2])
-    draws = DECODERS["sample"](Chain(table), 1, limits(1, 1), Settings(kind="sample", num_return_sequences=4000))[0]
+    draws = DECODERS["sample"](
+        Chain(table), 1, limits(1, 1), Settings(kind="sample", num_return_sequences=4000)
+    )[0]
     counts = Counter(draw.ids[0] for draw in draws)
     for token, chance in ((0, 0.5), (3, 0.3), (4, 0.2)):
         assert counts[token] / 4000 == pytest.approx(chance, abs=0.03)
-    again = DECODERS["sample"](Chain(table), 1, limits(1, 1), Settings(kind="sample", num_return_sequences=4000))[0]
+    again = DECODERS["sample"](
+        Chain(table), 1, limits(1, 1), Settings(kind="sample", num_return_sequences=4000)
+    )[0]
     other = DECODERS["sample"](
         Chain(table), 1, limits(1, 1), Settings(kind="sample", num_return_sequences=4000, seed=1)
     )[0]
@@ -212,7 +222,10 @@ def test_a_low_temperature_is_greedy():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"temperature": 0.5}, "decode.temperature only matters when drawing; add decode.kind=sample"),
+        (
+            {"temperature": 0.5},
+            "decode.temperature only matters when drawing; add decode.kind=sample",
+        ),
         ({"kind": "greedy", "num_return_sequences": 2}, "greedy has one answer"),
         ({"num_beams": 2, "num_return_sequences": 3}, r"at most decode.num_beams \(2\), but is 3"),
     ],

@@ -1,4 +1,6 @@
-"""What must hold for every model, whatever it is made of; a new one is covered when it has a name."""
+"""What must hold for every model, whatever it is made of; a new one is covered when it has a
+name.
+"""
 
 import pytest
 import torch
@@ -10,8 +12,15 @@ from tests.toys import SMALL, random_pairs, small_model
 
 KINDS = [
     *(pytest.param(kind, {}, id=kind) for kind in MODELS),
-    *(pytest.param("transformer", {"position": name}, id=f"transformer-{name}") for name in POSITIONS),
-    pytest.param("transformer", {"residual": "pre", "norm": "rms", "feedforward": "gated-silu"}, id="transformer-pre"),
+    *(
+        pytest.param("transformer", {"position": name}, id=f"transformer-{name}")
+        for name in POSITIONS
+    ),
+    pytest.param(
+        "transformer",
+        {"residual": "pre", "norm": "rms", "feedforward": "gated-silu"},
+        id="transformer-pre",
+    ),
 ]
 
 
@@ -64,7 +73,9 @@ def test_step_by_step_equals_one_pass(kind, more):
 
 
 def test_rows_can_be_repeated_and_selected(kind, more):
-    """Three copies of each row, shuffled inside their groups, then one group less, then single rows."""
+    """Three copies of each row, shuffled inside their groups, then one group less, then single
+    rows.
+    """
     model, batch = small_model(kind, **more), random_pairs()
     with torch.no_grad():
         whole = model(batch)
@@ -102,7 +113,11 @@ def test_states_through_the_output_are_the_logits(kind, more):
 def test_every_weight_learns(kind, more):
     model, batch = small_model(kind, **more).train(), random_pairs()
     model(batch).square().mean().backward()
-    idle = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    idle = [
+        name
+        for name, weight in model.named_parameters()
+        if weight.grad is None or not weight.grad.any()
+    ]
     assert idle == []
 
 

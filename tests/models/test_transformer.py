@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from regard.batch import Pairs, Sizes
-from regard.models.transformer import Settings, Transformer
+from regard.models.transformer import Transformer
+from regard.models.transformer import TransformerSettings as Settings
 from tests.parts.test_block import copy_block
 
 BASE = Settings()
@@ -30,22 +31,42 @@ def test_parameter_counts_of_the_paper(settings, count):
 def test_parity_with_torch_transformer(residual):
     torch.manual_seed(0)
     settings = Settings(
-        width=16, depth=2, heads=4, hidden=32, dropout=0.0, position="none", residual=residual, tie="none"
+        width=16,
+        depth=2,
+        heads=4,
+        hidden=32,
+        dropout=0.0,
+        position="none",
+        residual=residual,
+        tie="none",
     )
     ours = Transformer(Sizes(30, 40, False), settings).double()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch's note on a fast path it will not take
         theirs = nn.Transformer(
-            16, 4, 2, 2, 32, 0.0, batch_first=True, norm_first=residual == "pre", dtype=torch.float64
+            16,
+            4,
+            2,
+            2,
+            32,
+            0.0,
+            batch_first=True,
+            norm_first=residual == "pre",
+            dtype=torch.float64,
         )
-    if residual == "post":  # theirs always ends its stacks with a norm; the paper's post-norm does not
+    if (
+        residual == "post"
+    ):  # theirs always ends its stacks with a norm; the paper's post-norm does not
         theirs.encoder.norm = theirs.decoder.norm = None
     for mine, other in zip(ours.encoder, theirs.encoder.layers, strict=True):
         copy_block(mine, other)
     for mine, other in zip(ours.decoder, theirs.decoder.layers, strict=True):
         copy_block(mine, other)
     batch = Pairs(
-        torch.randint(4, 30, (3, 7)), torch.tensor([7, 2, 5]), torch.randint(4, 40, (3, 6)), torch.tensor([5, 5, 5])
+        torch.randint(4, 30, (3, 7)),
+        torch.tensor([7, 2, 5]),
+        torch.randint(4, 40, (3, 6)),
+        torch.tensor([5, 5, 5]),
     )
     pad = torch.arange(7) >= batch.source_lengths[:, None]
     source = (ours.source.tokens.weight * 4.0).detach().requires_grad_()
@@ -55,7 +76,9 @@ def test_parity_with_torch_transformer(residual):
         nn.functional.embedding(batch.inputs, target),
         tgt_mask=nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64),
         src_key_padding_mask=torch.zeros(3, 7, dtype=torch.float64).masked_fill(pad, float("-inf")),
-        memory_key_padding_mask=torch.zeros(3, 7, dtype=torch.float64).masked_fill(pad, float("-inf")),
+        memory_key_padding_mask=torch.zeros(3, 7, dtype=torch.float64).masked_fill(
+            pad, float("-inf")
+        ),
     )
     found = ours.states(batch)
     torch.testing.assert_close(found, states)
@@ -76,13 +99,17 @@ def test_parity_with_marian():
     source, lengths = torch.randint(4, 60, (3, 7)), torch.tensor([7, 3, 5])
     target = torch.randint(4, 60, (3, 6))
     mask = torch.arange(7) < lengths[:, None]
-    expected = theirs(input_ids=source, attention_mask=mask.long(), decoder_input_ids=target[:, :-1]).logits
+    expected = theirs(
+        input_ids=source, attention_mask=mask.long(), decoder_input_ids=target[:, :-1]
+    ).logits
     found = ours(Pairs(source, lengths, target, torch.tensor([5, 5, 5])))
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
     expected.square().mean().backward()
     found.square().mean().backward()
     mine, other = ours.decoder[0].cross, theirs.model.decoder.layers[0].encoder_attn
-    torch.testing.assert_close(mine.query.weight.grad, other.q_proj.weight.grad, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        mine.query.weight.grad, other.q_proj.weight.grad, atol=1e-5, rtol=1e-4
+    )
     torch.testing.assert_close(
         ours.source.tokens.weight.grad, theirs.model.shared.weight.grad, atol=1e-4, rtol=1e-4
     )
@@ -91,7 +118,10 @@ def test_parity_with_marian():
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_ties(tie, shared):
-    model = Transformer(Sizes(30, 30 if shared else 31, shared), Settings(width=8, depth=1, heads=2, hidden=8, tie=tie))
+    model = Transformer(
+        Sizes(30, 30 if shared else 31, shared),
+        Settings(width=8, depth=1, heads=2, hidden=8, tie=tie),
+    )
     one = model.source.tokens.weight is model.target.tokens.weight
     assert one == (tie == "all" and shared)
     assert (model.output.weight is model.target.tokens.weight) == (tie != "none")

@@ -29,7 +29,9 @@ def test_the_lectures_worked_example():
 def test_fused_equals_plain(causal, masked, biased, key_heads):
     torch.manual_seed(0)
     q = torch.randn(2, 4, 5, 8, dtype=torch.float64, requires_grad=True)
-    k, v = (torch.randn(2, key_heads, 5, 8, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    k, v = (
+        torch.randn(2, key_heads, 5, 8, dtype=torch.float64, requires_grad=True) for _ in range(2)
+    )
     mask = masks.padding(torch.tensor([5, 3]), 5) if masked else None
     bias = torch.randn(1, 4, 5, 5, dtype=torch.float64) if biased else None
     grads = []
@@ -105,7 +107,10 @@ def test_attend_as_a_function():
 
 
 def test_masks():
-    assert masks.padding(torch.tensor([1, 3]), 3)[:, 0, 0].tolist() == [[True, False, False], [True] * 3]
+    assert masks.padding(torch.tensor([1, 3]), 3)[:, 0, 0].tolist() == [
+        [True, False, False],
+        [True] * 3,
+    ]
     assert masks.causal(2, 3)[0, 0].tolist() == [[True, True, False], [True, True, True]]
     a, b = torch.tensor([True, False]), torch.tensor([True, True])
     assert masks.both(a, b).tolist() == [True, False]

@@ -44,7 +44,10 @@ def test_encoder_block_is_torchs(residual, activation):
     copy_block(ours, theirs)
     mask = masks.padding(torch.tensor([5, 3]), 5)
     results = []
-    for run in (lambda x: ours(x, mask=mask), lambda x: theirs(x, src_key_padding_mask=~mask[:, 0, 0])):
+    for run in (
+        lambda x: ours(x, mask=mask),
+        lambda x: theirs(x, src_key_padding_mask=~mask[:, 0, 0]),
+    ):
         x = torch.randn(2, 5, 16, generator=torch.Generator().manual_seed(1)).requires_grad_()
         out = run(x)[mask[:, 0, 0]]
         results.append((out, torch.autograd.grad(out.square().sum(), x)[0]))
@@ -54,14 +57,20 @@ def test_encoder_block_is_torchs(residual, activation):
 @pytest.mark.parametrize("residual", RESIDUALS)
 def test_decoder_block_is_torchs(residual):
     torch.manual_seed(0)
-    theirs = nn.TransformerDecoderLayer(16, 4, 32, 0.0, batch_first=True, norm_first=residual == "pre")
+    theirs = nn.TransformerDecoderLayer(
+        16, 4, 32, 0.0, batch_first=True, norm_first=residual == "pre"
+    )
     ours = make(residual, cross=True)
     copy_block(ours, theirs)
     x, memory = torch.randn(2, 4, 16), torch.randn(2, 6, 16)
     seen = masks.padding(torch.tensor([6, 2]), 6)
     found = ours(x, causal=True, memory=memory, memory_mask=seen)
     expected = theirs(
-        x, memory, tgt_mask=~masks.causal(4, 4)[0, 0], memory_key_padding_mask=~seen[:, 0, 0], tgt_is_causal=True
+        x,
+        memory,
+        tgt_mask=~masks.causal(4, 4)[0, 0],
+        memory_key_padding_mask=~seen[:, 0, 0],
+        tgt_is_causal=True,
     )
     torch.testing.assert_close(found, expected)
 
@@ -73,7 +82,11 @@ def test_gated_feedforward_is_llamas():
     torch.manual_seed(0)
     theirs = LlamaMLP(LlamaConfig(hidden_size=8, intermediate_size=12, num_attention_heads=2))
     ours = GatedSilu(8, 12, bias=False)
-    for mine, name in ((ours.gate, "gate_proj"), (ours.widen, "up_proj"), (ours.narrow, "down_proj")):
+    for mine, name in (
+        (ours.gate, "gate_proj"),
+        (ours.widen, "up_proj"),
+        (ours.narrow, "down_proj"),
+    ):
         mine.load_state_dict(getattr(theirs, name).state_dict())
     x = torch.randn(2, 3, 8)
     torch.testing.assert_close(ours(x), theirs(x))
@@ -82,7 +95,9 @@ def test_gated_feedforward_is_llamas():
 def test_rms_norm_has_no_mean_and_no_bias():
     x = torch.randn(2, 8) + 5
     norm = NORMS["rms"](8)
-    torch.testing.assert_close(norm(x), x / x.square().mean(-1, keepdim=True).add(torch.finfo(x.dtype).eps).sqrt())
+    torch.testing.assert_close(
+        norm(x), x / x.square().mean(-1, keepdim=True).add(torch.finfo(x.dtype).eps).sqrt()
+    )
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 

@@ -9,7 +9,11 @@ from regard.parts.position import POSITIONS, LearnedPosition, Rotary, Sinusoid
 
 
 def table(width: int, length: int) -> torch.Tensor:
-    return Sinusoid(width).double().add(torch.zeros(1, length, width, dtype=torch.float64), torch.arange(length))[0]
+    return (
+        Sinusoid(width)
+        .double()
+        .add(torch.zeros(1, length, width, dtype=torch.float64), torch.arange(length))[0]
+    )
 
 
 def test_sinusoid_is_the_papers_formula():
@@ -61,7 +65,9 @@ def test_places_by_row_are_places_by_column(name):
     places = torch.tensor([[0, 1, 2], [5, 6, 7]])
     for row in range(2):
         torch.testing.assert_close(position.add(x, places)[row], position.add(x, places[row])[row])
-        torch.testing.assert_close(position.turn(q, places)[row], position.turn(q, places[row])[row])
+        torch.testing.assert_close(
+            position.turn(q, places)[row], position.turn(q, places[row])[row]
+        )
 
 
 def test_learned_positions_are_trained():

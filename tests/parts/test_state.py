@@ -1,4 +1,6 @@
-"""The cache when rows have different lengths: prompts that are filled in at once, then single steps."""
+"""The cache when rows have different lengths: prompts that are filled in at once, then single
+steps.
+"""
 
 import torch
 

@@ -5,7 +5,8 @@ import torch
 
 import regard
 from regard.batch import Pairs, Sizes
-from regard.models.transformer import Settings, Transformer
+from regard.models.transformer import Transformer
+from regard.models.transformer import TransformerSettings as Settings
 from regard.parts.watch import attentions, choose
 
 SMALL = Settings(width=16, depth=3, heads=4, hidden=32, dropout=0.0)
@@ -55,7 +56,9 @@ def test_only_what_is_asked_for(model, batch):
     assert seen["decoder.2.cross"][0].shape == (2, 2, 5, 6)
     with regard.watch(model) as all_heads:
         model(batch)
-    torch.testing.assert_close(seen["decoder.2.cross"][0], all_heads["decoder.2.cross"][0][:, [0, 2]])
+    torch.testing.assert_close(
+        seen["decoder.2.cross"][0], all_heads["decoder.2.cross"][0][:, [0, 2]]
+    )
 
 
 def test_padding_and_the_future_have_no_weight(model, batch):

@@ -1,0 +1,72 @@
+"""One toy run, trained once, for all tests that only use a trained model."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.toys import write_recipe
+
+torch.set_num_threads(2)
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_configure(config):
+    # What we install beside the tests warns about itself; our own warnings stay errors.
+    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:(?!regard)")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """A run that has learned the toy language."""
+    import regard
+
+    folder = tmp_path_factory.mktemp("trained")
+    recipe = write_recipe(folder, train=2000)
+    return regard.train(str(recipe), "train.steps=250", "train.warmup=20", run=folder / "runs/toy")
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """A recipe that trains in a second or two."""
+    return write_recipe(tmp_path, train=300)
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Run `regard …` as a user would: in a folder, as a process, with no network to be had."""
+
+    def run(*words, status=0, cwd=tmp_path, stdin=None, **more):
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "2",
+            "COLUMNS": "120",
+            **OFFLINE,
+        }
+        command = [sys.executable, "-m", "regard", *map(str, words)]
+        done = subprocess.run(
+            command,
+            env=env,
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            timeout=110,
+            input=stdin,
+            **more,
+        )
+        assert done.returncode == status, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+# Any attempt to reach a host through a proxy fails at once.
+OFFLINE = {
+    "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "no_proxy": "",
+    "HF_HUB_OFFLINE": "1",
+}  # fmt: skip

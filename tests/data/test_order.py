@@ -1,0 +1,71 @@
+"""Every row once an epoch, within budget, in an order that follows from seed and epoch alone."""
+
+import numpy as np
+import pytest
+
+from regard.data.order import Order, bounds
+from regard.errors import DataError
+
+
+def make(count=1000, budget=256, seed=0, multiple=1, longest=40):
+    lengths = np.random.default_rng(1).integers(2, longest, (count, 2)).astype(np.int32)
+    return Order(lengths, budget, seed, multiple), lengths
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("count", [1, 7, 1000])
+def test_every_row_comes_once(count, multiple):
+    order, _ = make(count, multiple=multiple)
+    for epoch in range(3):
+        batches = order.epoch(epoch)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(count))
+        assert len(batches) == order.batches
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+def test_no_batch_is_over_budget(multiple):
+    order, lengths = make(multiple=multiple)
+    for batch in order.epoch(0):
+        assert len(batch) * lengths[batch].max() <= 256
+
+
+def test_little_padding_and_few_shapes():
+    order, lengths = make(20_000, 4096)
+    batches = order.epoch(0)
+    widest = lengths.max(1)
+    real = sum(int(widest[batch].sum()) for batch in batches)
+    padded = sum(len(batch) * int(widest[batch].max()) for batch in batches)
+    assert real / padded > 0.93
+    coarse, _ = make(20_000, 4096, multiple=8)
+    assert len({len(batch) for batch in coarse.epoch(0)}) <= len(coarse.bounds) + 1 <= 8
+
+
+def test_an_order_is_a_pure_function_of_seed_and_epoch():
+    one, two = make()[0], make()[0]
+    two.epoch(0)
+    for a, b in zip(one.epoch(3), two.epoch(3), strict=True):
+        assert np.array_equal(a, b)
+    assert not np.array_equal(one.epoch(0)[0], one.epoch(1)[0])
+    assert not np.array_equal(one.epoch(0)[0], make(seed=1)[0].epoch(0)[0])
+
+
+def test_the_largest_batch_is_the_largest():
+    order, lengths = make()
+    largest = order.largest()
+    area = len(largest) * lengths[largest].max()
+    assert all(len(batch) * lengths[batch].max() <= area * 1.15 for batch in order.epoch(0))
+
+
+def test_a_line_longer_than_the_budget_is_told():
+    with pytest.raises(
+        DataError, match="train.batch_tokens is 10, but the longest line has 39 tokens"
+    ):
+        make(budget=10)
+    with pytest.raises(DataError, match="no usable line"):
+        Order(np.zeros((0, 2), np.int32), 10, 0)
+
+
+def test_bounds_grow():
+    assert bounds(10, 1, 100) == list(range(1, 11))
+    assert bounds(64, 8, 1000) == [8, 16, 24, 32, 40, 48, 56, 64]
+    assert bounds(30, 8, 30)[-1] == 30

@@ -1,0 +1,152 @@
+"""Text to ids and back, exactly, whatever the text."""
+
+import numpy as np
+import pytest
+
+from regard.errors import DataError, RecipeError, RunError
+from regard.text import BOS, EOS, KINDS, PAD, UNK, Settings, Text, learn
+from regard.text.dropout import Dropout
+from tests.toys import sentences, translate
+
+LINES = [
+    *sentences(400),
+    *map(translate, sentences(400)),
+    "It's 2024: “well”, she said – 3.5 %!",
+] * 2
+RESERVED = 4 + 256  # specials and bytes
+
+AWKWARD = {
+    "empty": "",
+    "spaces": "  two  spaces, and one behind ",
+    "emoji": "family 👩‍👩‍👧 and 👍🏽",
+    "combining": "e\u0301 and a\u0308\u0323",
+    "right-to-left": "مرحبا بالعالم שלום",
+    "tab": "tab\there",
+    "newline": "a\nb",
+    "specials": "<eos> <pad> <unk> <bos> </s>",
+    "scripts": "日本語 𝒳 Ω",
+    "controls": "a\x00b\x7f",
+    "long": "x" * 100_000,
+    "many words": "one two " * 12_000,
+}
+
+
+def small(kind: str, **more) -> Settings:
+    learned = {"bpe": 80, "unigram": 50}.get(kind, 60)
+    bytes_too = kind in ("bpe", "unigram") and more.get("bytes", True)
+    return Settings(kind=kind, size=learned + (RESERVED if bytes_too else 0), **more)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return {kind: learn(LINES, small(kind)) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("case", AWKWARD)
+def test_round_trip_of_awkward_text(texts, kind, case):
+    text, line = texts[kind], AWKWARD[case]
+    ids = text.encode([line])[0]
+    assert text.decode([ids])[0] == text.normalise(line)
+    assert not {PAD, BOS, EOS} & set(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip_of_known_text(texts, kind):
+    lines = LINES[:50]
+    assert texts[kind].decode(texts[kind].encode(lines)) == lines
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_lines_give_the_same_vocabulary(kind):
+    one, two = (learn(LINES, small(kind)).tokenizer.to_str() for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_equals_loaded(texts, kind, tmp_path):
+    texts[kind].save(tmp_path / "tokenizer.json")
+    loaded = Text.load(tmp_path / "tokenizer.json")
+    assert loaded.encode(LINES[:20]) == texts[kind].encode(LINES[:20])
+    assert loaded.size == texts[kind].size
+
+
+def test_typing_a_special_does_not_make_one(texts):
+    for text in texts.values():
+        ids = text.encode(["<eos> one <pad>"])[0]
+        assert not {PAD, BOS, EOS} & set(ids)
+
+
+def test_normalisation_is_stored_with_the_vocabulary(tmp_path):
+    settings = small("bpe", lowercase=True, unicode="nfkc", punctuation=True)
+    learn(LINES, settings).save(tmp_path / "t.json")
+    text = Text.load(tmp_path / "t.json")
+    raw = "“Ｏne” – TWO… l’été"
+    assert text.decode(text.encode([raw]))[0] == '"one" - two... l\'été'
+
+
+def test_combining_marks_are_composed_by_default(texts):
+    assert texts["bpe"].normalise("e\u0301") == "é"
+    assert learn(LINES, small("bpe", unicode="none")).normalise("e\u0301") == "e\u0301"
+
+
+def test_an_unknown_word_shows(texts):
+    ids = texts["words"].encode(["one zebra"])[0]
+    assert UNK in ids
+    assert "<unk>" in texts["words"].decode([ids])[0]
+
+
+def test_without_bytes_an_unknown_character_is_unknown():
+    text = learn(LINES, small("bpe", bytes=False))
+    assert UNK in text.encode(["語"])[0]
+    assert text.encode(["one"]) == text.encode(["one"]) != [[UNK]]
+
+
+def test_more_entries_than_the_data_allow():
+    with pytest.raises(
+        DataError, match=r"text.size: 50000 entries were asked for, but the data allow only \d+"
+    ):
+        learn(LINES, Settings(kind="bpe", size=50000))
+
+
+@pytest.mark.parametrize("kind", ["words", "characters"])
+def test_nothing_to_learn_from(kind):
+    with pytest.raises(DataError, match="the training data are empty"):
+        learn([], small(kind))
+
+
+def test_a_broken_vocabulary_is_told(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    with pytest.raises(RunError, match="the vocabulary is missing"):
+        Text.load(path)
+    path.write_text('{"version": "1.0"')
+    with pytest.raises(RunError, match="not a readable tokenizer file"):
+        Text.load(path)
+
+
+def test_dropout_writes_the_same_text_in_other_pieces(texts):
+    text, lines = texts["bpe"], LINES[:100]
+    cut = Dropout(text, 0.3).encode(lines, np.random.default_rng(0))
+    assert text.decode(cut) == lines
+    assert sum(map(len, cut)) > 1.1 * sum(map(len, text.encode(lines)))
+
+
+def test_dropout_of_nothing_is_plain_bpe(texts):
+    lines = [*LINES[:100], AWKWARD["emoji"]]
+    assert Dropout(texts["bpe"], 0.0).encode(lines, np.random.default_rng(0)) == texts[
+        "bpe"
+    ].encode(lines)
+
+
+def test_dropout_follows_the_seed_and_nothing_else(texts):
+    lines = LINES[:100]
+    used = Dropout(texts["bpe"], 0.3)
+    used.encode(lines, np.random.default_rng(7))
+    fresh = Dropout(texts["bpe"], 0.3)
+    one, two = (d.encode(lines, np.random.default_rng(0)) for d in (used, fresh))
+    assert one == two != fresh.encode(lines, np.random.default_rng(1))
+
+
+def test_only_bpe_has_merges_to_drop(texts):
+    with pytest.raises(RecipeError, match="only text.kind=bpe has merges"):
+        Dropout(texts["words"], 0.1)
