@@ -1,0 +1,357 @@
+"""The commands as a user types them: what they print, what they leave, what they say when it is wrong."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.conftest import OFFLINE, ROOT
+from tests.toys import sentences, translate
+
+COMMANDS = ("demo", "recipes", "train", "evaluate", "predict", "see", "cost")
+
+
+def test_help_is_instant_and_names_every_command():
+    """Under 0.3 s, so torch cannot have been imported; the best of five, for the machine's moods."""
+    command = [sys.executable, "-m", "regard", "--help"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.3
+    for name in COMMANDS:
+        assert name in done.stdout
+
+
+def test_train_evaluate_predict_see(shell, toy, tmp_path):
+    """The whole path in one folder, and everything INTERFACE promises of a run folder."""
+    said = shell("train", toy.name).stdout
+    assert "The run is in runs/toy" in said
+    assert "bleu" in said
+    run = tmp_path / "runs/toy"
+    for name in (
+        "recipe.toml", "tokenizer.json", "model.safetensors", "config.json",
+        "metrics.jsonl", "results.json", "cost.json", "README.md", "attention.png",
+    ):  # fmt: skip
+        assert (run / name).stat().st_size > 0, name
+    recipe = (run / "recipe.toml").read_text()
+    assert "steps = 40  # recipe" in recipe and "clip = 1.0  # default" in recipe
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {event["event"] for event in events} == {"step", "scored", "saved"}
+    bill = json.loads((run / "cost.json").read_text())
+    assert bill["steps"] == 40 and bill["flops"] > 0 and bill["kwh"] > 0
+    assert bill["kwh_method"].startswith(("measured", "estimated from"))
+
+    scores = json.loads(shell("evaluate", "runs/toy", "--json").stdout)
+    assert scores["examples"] == 40
+    assert scores["bleu_interval"][0] <= scores["bleu"] <= scores["bleu_interval"][1]
+    assert scores["bleu_signature"].startswith(
+        "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a"
+    )
+    assert {"chrf", "ter", "perplexity", "perplexity_unit", "seconds"} <= scores.keys()
+    other = shell(
+        "evaluate", "runs/toy", "task.bleu_tokenize=none", "--on", "valid", "--json"
+    ).stdout
+    assert "tok:none" in json.loads(other)["bleu_signature"]
+    assert set(json.loads((run / "results.json").read_text())) == {"test", "valid"}
+
+    answer = json.loads(shell("predict", "runs/toy", "two cats", "--json").stdout)
+    assert answer["input"] == "two cats"
+    assert {"output", "score", "seconds"} <= answer.keys()
+    several = shell(
+        "predict", "runs/toy", "two cats", "decode.num_return_sequences=3", "--json"
+    ).stdout
+    nbest = json.loads(several)["nbest"]
+    assert len(nbest) == 3 and nbest[0]["score"] >= nbest[-1]["score"]
+
+    for end in ("html", "png", "svg", "pdf", "json"):
+        shell("see", "runs/toy", "two red cats", "--out", f"see.{end}")
+        assert (tmp_path / f"see.{end}").stat().st_size > 1000
+    shell("see", "runs/toy", "two cats", "--target", "deux chats", "--out", "t.json")
+    forced = json.loads((tmp_path / "t.json").read_text())
+    assert forced["looks"][-1]["rows"] == ["▁deux", "▁chats", "<eos>"]
+
+
+def test_predict_answers_line_by_line(shell, trained, tmp_path):
+    lines = ["one cats", "", "two red dogs", "three cats and four dogs"]
+    wanted = [trained.predict([line])[0].output for line in lines]
+    assert wanted[1] == ""
+    piped = shell("predict", trained.folder, stdin="\n".join(lines) + "\n").stdout
+    assert piped.splitlines() == wanted
+    (tmp_path / "in.txt.gz").write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+    assert shell("predict", trained.folder, "--input", "in.txt.gz").stdout.splitlines() == wanted
+    assert shell(
+        "predict", trained.folder, *[line for line in lines if line]
+    ).stdout.splitlines() == [w for w in wanted if w]
+
+
+def test_predict_answers_before_the_input_ends(trained):
+    """A program that writes a line and waits gets its answer."""
+    command = [sys.executable, "-m", "regard", "predict", str(trained.folder)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **OFFLINE}
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        for line in ("one cats", "two dogs"):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline().strip() == trained.predict([line])[0].output
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_a_finished_run_is_not_overwritten(shell, toy):
+    shell("train", toy.name, "train.steps=2", "--run", "r")
+    said = shell("train", toy.name, "train.steps=2", "--run", "r", status=2).stderr
+    assert (
+        said
+        == "regard: r: this run is finished; --fresh deletes it and starts over, --run DIR starts another.\n"
+    )
+    shell("train", toy.name, "train.steps=3", "--run", "r", "--fresh")
+
+
+def test_interrupted_saves_and_goes_on(toy, tmp_path, shell):
+    command = [
+        sys.executable,
+        "-m",
+        "regard",
+        "train",
+        toy.name,
+        "train.steps=3000",
+        "train.save_every=3000",
+    ]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stdout:
+            if line.startswith("step     10"):
+                process.send_signal(signal.SIGINT)
+                break
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "saved in runs/toy; the same command goes on from there." in errors
+    (checkpoint,) = (tmp_path / "runs/toy").glob("checkpoint-*")
+    assert 10 <= int(checkpoint.name.removeprefix("checkpoint-")) < 3000
+    said = shell("predict", "runs/toy", "one cats").stdout
+    assert said.endswith("\n")
+    refused = shell("train", toy.name, "train.steps=7", status=2).stderr
+    assert (
+        "the unfinished run here has train.steps=3000, but now it is 7; --fresh deletes it"
+        in refused
+    )
+
+
+WRONG = {
+    "unknown setting": (
+        ["train", "{toy}", "model.widht=3"],
+        "command line: no setting 'model.widht'; did you mean 'width'?",
+    ),
+    "unknown section": (
+        ["train", "{toy}", "modle.width=3"],
+        "command line: no section 'modle'; did you mean 'model'? There are task, data, text, model, train, decode.",
+    ),
+    "ill-typed": (
+        ["train", "{toy}", "train.steps=many"],
+        'command line: train.steps must be a valid integer, but is "many".',
+    ),
+    "out of range": (
+        ["train", "{toy}", "model.dropout=1.5"],
+        "command line: model.dropout must be less than 1, but is 1.5.",
+    ),
+    "no such choice": (
+        ["train", "{toy}", "model.position=rotory"],
+        "command line: model.position must be one of sinusoid, learned, rotary, none, but is 'rotory'; did you mean 'rotary'?",
+    ),
+    "no such model": (
+        ["train", "{toy}", "model.kind=transfomer"],
+        "command line: model.kind must be one of transformer, but is 'transfomer'; did you mean 'transformer'?",
+    ),
+    "heads that do not fit": (
+        ["train", "{toy}", "model.heads=5"],
+        "[model]: 5 heads cannot share a width of 32.",
+    ),
+    "no equals": (
+        ["train", "{toy}", "train.steps"],
+        "command line: 'train.steps' must look like section.key=value, such as train.steps=100.",
+    ),
+    "no recipe": (
+        ["train", "translate-tatoba"],
+        "no recipe 'translate-tatoba'; did you mean 'translate-tatoeba'? `regard recipes` lists them all; a file of your own must end in .toml.",
+    ),
+    "no recipe file": (["train", "no.toml"], "no.toml: no such recipe file."),
+    "missing data": (
+        ["train", "{toy}", 'data.train=["no.en","no.fr"]'],
+        "{tmp}/no.en: no such file, though data.train names it; check data.root and the name.",
+    ),
+    "data to be got": (
+        ["train", "translate-multi30k-en-de"],
+        "data/multi30k/train.en.gz: no such file, though data.train names it; get the raw text of github.com/multi30k/dataset (task 1) and set data.root=FOLDER.",
+    ),
+    "vocabulary too large": (
+        ["train", "{toy}", "text.kind=bpe", "text.size=9000"],
+        "text.size: 9000 entries were asked for, but the data allow only",
+    ),
+    "too long for a batch": (
+        ["train", "{toy}", "train.batch_tokens=3"],
+        "train.batch_tokens is 3, but the longest line has",
+    ),
+    "no GPU": (
+        ["train", "{toy}", "train.device=cuda"],
+        "train.device is 'cuda', but no GPU can be used here; leave it at auto, or say cpu.",
+    ),
+    "no such device": (
+        ["train", "{toy}", "train.device=tpu9"],
+        "train.device must be auto, cpu, cuda or cuda:N, but is 'tpu9'.",
+    ),
+    "no run": (
+        ["predict", "runs/none", "hello"],
+        "runs/none: a run folder is needed, but this one is not there; `regard train` makes one.",
+    ),
+    "not a run": (
+        ["predict", ".", "hello"],
+        "a run folder is needed, but this one holds no recipe.toml",
+    ),
+    "settled by training": (
+        ["predict", "{run}", "x", "model.width=8"],
+        "command line: 'model.width' was settled by training; it cannot change now.",
+    ),
+    "bad part": (
+        ["evaluate", "{run}", "--on", "train"],
+        "--on must be valid or test, but is 'train'.",
+    ),
+    "bad picture": (
+        ["see", "{run}", "one cats", "--out", "see.gif"],
+        "see.gif: the file must end in .html, .json, .png, .svg, .pdf, but ends in '.gif'.",
+    ),
+    "empty see": (
+        ["see", "{run}", ""],
+        "input: there must be something to look at, but the line is empty.",
+    ),
+    "two inputs": (
+        ["predict", "{run}", "x", "--input", "y"],
+        "inputs must be arguments or --input, but both are given.",
+    ),
+    "no input file": (["predict", "{run}", "--input", "none.txt"], "none.txt: no such file."),
+    "too long to translate": (
+        ["predict", "{run}", "one " * 400],
+        "input 1: a line may have 256 tokens with its end (data.max_length), but has 401; split it into sentences.",
+    ),
+    "sampling without drawing": (
+        ["predict", "{run}", "x", "decode.top_k=3"],
+        "decode.top_k only matters when drawing; add decode.kind=sample.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_in_one_line(shell, toy, trained, tmp_path, case):
+    words, said = WRONG[case]
+    fill = {"toy": str(toy), "run": str(trained.folder), "tmp": str(tmp_path)}
+    before = sorted(tmp_path.rglob("*"))
+    done = shell(*(_fill(word, fill) for word in words), status=2)
+    assert done.stderr.startswith("regard: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert _fill(said, fill) in done.stderr
+    assert done.stdout == ""
+    assert [path for path in sorted(tmp_path.rglob("*")) if path not in before] == [], (
+        "nothing is left behind"
+    )
+
+
+def _fill(text, names):
+    for name, value in names.items():
+        text = text.replace("{" + name + "}", value)
+    return text
+
+
+def test_not_toml(shell, tmp_path):
+    (tmp_path / "bad.toml").write_text("[task\n")
+    assert "bad.toml: not valid TOML: Expected ']'" in shell("train", "bad.toml", status=2).stderr
+    (tmp_path / "bad.toml").write_text("steps = 3\n")
+    assert "bad.toml: no section 'steps'" in shell("train", "bad.toml", status=2).stderr
+    (tmp_path / "bad.toml").write_text("[task]\nkind = 'translate'\n")
+    assert (
+        "the recipe must set model.kind, to one of transformer."
+        in shell("train", "bad.toml", status=2).stderr
+    )
+
+
+def test_a_truncated_or_edited_checkpoint_is_not_loaded(shell, toy, tmp_path):
+    shell("train", toy.name, "train.steps=10", "--run", "r")
+    (tmp_path / "r/model.safetensors").unlink()
+    weights = tmp_path / "r/checkpoint-10/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-5])
+    said = shell("train", toy.name, "train.steps=10", "--run", "r", status=2).stderr
+    assert "this part of the checkpoint has been changed or cut short since it was written" in said
+
+
+def test_a_run_folder_of_another_model(shell, toy, tmp_path):
+    shell("train", toy.name, "train.steps=2", "--run", "a")
+    shell("train", toy.name, "train.steps=2", "model.width=16", "--run", "b")
+    (tmp_path / "a/model.safetensors").write_bytes((tmp_path / "b/model.safetensors").read_bytes())
+    said = shell("predict", "a", "one", status=2).stderr
+    assert (
+        "the weights must fit the model of config.json, but 'source.tokens.weight' has shape"
+        in said
+    )
+
+
+@pytest.mark.parametrize("part", ["en", "fr"])
+def test_data_faults_leave_nothing_half_done(shell, toy, tmp_path, part):
+    path = tmp_path / f"train.{part}"
+    path.write_bytes(path.read_bytes() + b"\xff\n")
+    other = tmp_path / f"train.{'fr' if part == 'en' else 'en'}"
+    other.write_text(other.read_text() + "x\n")
+    said = shell("train", toy.name, status=2).stderr
+    assert f"train.{part}:301: the file must be UTF-8, but byte 1 of this line is 0xff" in said
+    path.write_bytes(path.read_bytes().replace(b"\xff", b"one"))
+    shell("train", toy.name, "train.steps=2")
+
+
+def test_bad_lines_are_counted_when_they_may_be_skipped(shell, toy, tmp_path):
+    for part in ("en", "fr"):
+        path = tmp_path / f"train.{part}"
+        path.write_text(path.read_text() + ("\n" if part == "en" else "vide\n"))
+    assert (
+        "train.en:301: both sides must have text, but one is empty"
+        in shell("train", toy.name, status=2).stderr
+    )
+    said = shell("train", toy.name, "train.steps=2", "data.skip_bad=true").stdout
+    assert "left out: " in said and "train.en:301" in said
+
+
+def test_start_from_another_run(shell, toy, trained):
+    said = shell(
+        "train", toy.name, f"model.from={trained.folder}", "train.steps=1", "train.rate=1e-9"
+    ).stdout
+    assert "bleu" in said
+    lines = sentences(5, seed=11)
+    outputs = shell("predict", "runs/toy", *lines).stdout.splitlines()
+    assert outputs == [trained.predict([line])[0].output for line in lines]
+    assert translate(lines[0]) in outputs
+
+
+def test_recipes(shell):
+    listed = shell("recipes").stdout
+    assert "translate-tatoeba" in listed and "transformer-big" in listed
+    assert shell("recipes", "translate-tatoeba").stdout.startswith("# ")
+    everything = shell("recipes", "translate-tatoeba", "--all").stdout
+    assert "warmup = 100  # steps in which the rate rises from zero" in everything
+    assert "num_beams = 4  # hypotheses kept at each step (beam)" in everything
+
+
+def test_cost(shell):
+    bill = json.loads(shell("cost", "transformer-base", "--json").stdout)
+    assert bill["parameters"] == 63_082_496
+    # Six FLOPs a weight and token, and what attention adds; embeddings are looked up, not multiplied.
+    tokens, encoder, rest = 25000 // 32 * 32, 18_914_304, 44_168_192
+    assert bill["flops_per_step"] == pytest.approx(6 * tokens * (encoder + rest), rel=0.05)
+    assert "kwh_method" in bill and "flops" in shell("cost", "translate-tatoeba").stdout

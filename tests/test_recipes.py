@@ -1,0 +1,75 @@
+"""Every shipped recipe is complete, says what it is for, and runs for two steps."""
+
+import gzip
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard import config
+from regard.data.read import lines
+from regard.train.recipe import read
+from tests.toys import sentences, translate
+
+NAMES = config.names()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_read_strictly_and_says_what_it_is(name):
+    recipe = read(name)
+    first, second = config.find(name).read_text(encoding="utf-8").splitlines()[:2]
+    assert first.startswith("# ") and len(first) <= 100
+    assert second.startswith("# "), "the second line says what it reaches, where and in how long"
+    assert recipe.name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_printed_whole_can_be_read_back(name, tmp_path):
+    recipe = read(name)
+    path = tmp_path / f"{name}.toml"
+    path.write_text(config.write(recipe.rows("comment")), encoding="utf-8")
+    again = read(str(path))
+    assert again.rows("comment") == recipe.rows("comment")
+    assert tomllib.loads(path.read_text(encoding="utf-8"))["train"]["steps"] == recipe.train.steps
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_trains_for_two_steps(name, tmp_path):
+    """On its own data where they are shipped; else on files of the same names, with a smaller
+    model.
+    """
+    recipe, overrides = (
+        read(name),
+        ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2"],
+    )
+    if "corpora" not in recipe.data.root:
+        for part, count in (("train", 400), ("valid", 10), ("test", 10)):
+            for file, write in zip(getattr(recipe.data, part), (str, translate), strict=True):
+                text = "".join(f"{write(line)}\n" for line in sentences(count)).encode()
+                (tmp_path / file).write_bytes(gzip.compress(text) if file.endswith("gz") else text)
+        overrides += [f"data.root={tmp_path}", "text.size=60", "text.bytes=false"]
+        overrides += [
+            "train.batch_tokens=256",
+            "model.width=32",
+            "model.hidden=32",
+            "model.heads=4",
+        ]
+    run = regard.train(name, *overrides, run=tmp_path / "run")
+    assert run.predict(["two"])[0].input == "two"
+    assert (Path(run.folder) / "results.json").is_file()
+
+
+def test_the_shipped_corpus_is_small_and_credited():
+    folder = Path(regard.__file__).parent / "corpora"
+    assert sum(path.stat().st_size for path in folder.rglob("*.gz")) <= 1_500_000
+    assert "CC BY 2.0 FR" in (folder / "tatoeba-en-fr/README.md").read_text(encoding="utf-8")
+    parts = {}
+    for part in ("train", "valid", "test"):
+        english, french = (
+            list(lines(folder / f"tatoeba-en-fr/{part}.{side}.gz")) for side in ("en", "fr")
+        )
+        assert len(english) == len(french)
+        parts[part] = set(english)
+    assert not parts["train"] & parts["test"] and not parts["train"] & parts["valid"]
+    assert not parts["valid"] & parts["test"]
