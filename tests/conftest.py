@@ -26,13 +26,33 @@ def trained(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("trained")
     recipe = write_recipe(folder, train=2000)
-    return regard.train(str(recipe), "train.steps=250", "train.warmup=20", run=folder / "runs/toy")
+    return regard.train(
+        str(recipe), "train.steps=600", "model.dropout=0.0", run=folder / "runs/toy"
+    )
 
 
 @pytest.fixture
 def toy(tmp_path):
     """A recipe that trains in a second or two."""
     return write_recipe(tmp_path, train=300)
+
+
+@pytest.fixture
+def main(tmp_path, monkeypatch, capsys):
+    """The same as `shell`, but in this process, and so much quicker."""
+
+    def run(*words, status=0):
+        from regard import cli
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["regard", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        said = capsys.readouterr()
+        assert (left.value.code or 0) == status, said
+        return said
+
+    return run
 
 
 @pytest.fixture

@@ -71,11 +71,8 @@ def test_train_evaluate_predict_see(shell, toy, tmp_path):
     nbest = json.loads(several)["nbest"]
     assert len(nbest) == 3 and nbest[0]["score"] >= nbest[-1]["score"]
 
-    for end in ("html", "png", "svg", "pdf", "json"):
-        shell("see", "runs/toy", "two red cats", "--out", f"see.{end}")
-        assert (tmp_path / f"see.{end}").stat().st_size > 1000
-    shell("see", "runs/toy", "two cats", "--target", "deux chats", "--out", "t.json")
-    forced = json.loads((tmp_path / "t.json").read_text())
+    shell("see", "runs/toy", "two cats", "--target", "deux chats", "--out", "see.json")
+    forced = json.loads((tmp_path / "see.json").read_text())
     assert forced["looks"][-1]["rows"] == ["▁deux", "▁chats", "<eos>"]
 
 
@@ -107,14 +104,14 @@ def test_predict_answers_before_the_input_ends(trained):
         assert process.wait(30) == 0
 
 
-def test_a_finished_run_is_not_overwritten(shell, toy):
-    shell("train", toy.name, "train.steps=2", "--run", "r")
-    said = shell("train", toy.name, "train.steps=2", "--run", "r", status=2).stderr
+def test_a_finished_run_is_not_overwritten(main, toy):
+    main("train", toy.name, "train.steps=2", "--run", "r")
+    said = main("train", toy.name, "train.steps=2", "--run", "r", status=2).err
     assert (
         said
         == "regard: r: this run is finished; --fresh deletes it and starts over, --run DIR starts another.\n"
     )
-    shell("train", toy.name, "train.steps=3", "--run", "r", "--fresh")
+    main("train", toy.name, "train.steps=3", "--run", "r", "--fresh")
 
 
 def test_interrupted_saves_and_goes_on(toy, tmp_path, shell):
@@ -241,7 +238,7 @@ WRONG = {
     ),
     "no input file": (["predict", "{run}", "--input", "none.txt"], "none.txt: no such file."),
     "too long to translate": (
-        ["predict", "{run}", "one " * 400],
+        ["predict", "{run}", "one" + " one" * 399],
         "input 1: a line may have 256 tokens with its end (data.max_length), but has 401; split it into sentences.",
     ),
     "sampling without drawing": (
@@ -252,18 +249,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_said_in_one_line(shell, toy, trained, tmp_path, case):
+def test_what_is_wrong_is_said_in_one_line(main, toy, trained, tmp_path, case):
     words, said = WRONG[case]
     fill = {"toy": str(toy), "run": str(trained.folder), "tmp": str(tmp_path)}
     before = sorted(tmp_path.rglob("*"))
-    done = shell(*(_fill(word, fill) for word in words), status=2)
-    assert done.stderr.startswith("regard: ")
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert _fill(said, fill) in done.stderr
-    assert done.stdout == ""
-    assert [path for path in sorted(tmp_path.rglob("*")) if path not in before] == [], (
-        "nothing is left behind"
-    )
+    done = main(*(_fill(word, fill) for word in words), status=2)
+    assert done.err.startswith("regard: ")
+    assert done.err.count("\n") == 1, done.err
+    assert _fill(said, fill) in done.err
+    assert done.out == ""
+    # The cache of tokenised data is whole and may stay; everything else must go.
+    left = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
+    assert [path for path in left if ".cache" not in path.parts and path.name != "runs"] == []
 
 
 def _fill(text, names):
@@ -272,32 +269,32 @@ def _fill(text, names):
     return text
 
 
-def test_not_toml(shell, tmp_path):
+def test_not_toml(main, tmp_path):
     (tmp_path / "bad.toml").write_text("[task\n")
-    assert "bad.toml: not valid TOML: Expected ']'" in shell("train", "bad.toml", status=2).stderr
+    assert "bad.toml: not valid TOML: Expected ']'" in main("train", "bad.toml", status=2).err
     (tmp_path / "bad.toml").write_text("steps = 3\n")
-    assert "bad.toml: no section 'steps'" in shell("train", "bad.toml", status=2).stderr
+    assert "bad.toml: no section 'steps'" in main("train", "bad.toml", status=2).err
     (tmp_path / "bad.toml").write_text("[task]\nkind = 'translate'\n")
     assert (
         "the recipe must set model.kind, to one of transformer."
-        in shell("train", "bad.toml", status=2).stderr
+        in main("train", "bad.toml", status=2).err
     )
 
 
-def test_a_truncated_or_edited_checkpoint_is_not_loaded(shell, toy, tmp_path):
-    shell("train", toy.name, "train.steps=10", "--run", "r")
+def test_a_truncated_or_edited_checkpoint_is_not_loaded(main, toy, tmp_path):
+    main("train", toy.name, "train.steps=10", "--run", "r")
     (tmp_path / "r/model.safetensors").unlink()
     weights = tmp_path / "r/checkpoint-10/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-5])
-    said = shell("train", toy.name, "train.steps=10", "--run", "r", status=2).stderr
+    said = main("train", toy.name, "train.steps=10", "--run", "r", status=2).err
     assert "this part of the checkpoint has been changed or cut short since it was written" in said
 
 
-def test_a_run_folder_of_another_model(shell, toy, tmp_path):
-    shell("train", toy.name, "train.steps=2", "--run", "a")
-    shell("train", toy.name, "train.steps=2", "model.width=16", "--run", "b")
+def test_a_run_folder_of_another_model(main, toy, tmp_path):
+    main("train", toy.name, "train.steps=2", "--run", "a")
+    main("train", toy.name, "train.steps=2", "model.width=16", "--run", "b")
     (tmp_path / "a/model.safetensors").write_bytes((tmp_path / "b/model.safetensors").read_bytes())
-    said = shell("predict", "a", "one", status=2).stderr
+    said = main("predict", "a", "one", status=2).err
     assert (
         "the weights must fit the model of config.json, but 'source.tokens.weight' has shape"
         in said
@@ -305,53 +302,53 @@ def test_a_run_folder_of_another_model(shell, toy, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["en", "fr"])
-def test_data_faults_leave_nothing_half_done(shell, toy, tmp_path, part):
+def test_data_faults_leave_nothing_half_done(main, toy, tmp_path, part):
     path = tmp_path / f"train.{part}"
     path.write_bytes(path.read_bytes() + b"\xff\n")
     other = tmp_path / f"train.{'fr' if part == 'en' else 'en'}"
     other.write_text(other.read_text() + "x\n")
-    said = shell("train", toy.name, status=2).stderr
+    said = main("train", toy.name, status=2).err
     assert f"train.{part}:301: the file must be UTF-8, but byte 1 of this line is 0xff" in said
     path.write_bytes(path.read_bytes().replace(b"\xff", b"one"))
-    shell("train", toy.name, "train.steps=2")
+    main("train", toy.name, "train.steps=2")
 
 
-def test_bad_lines_are_counted_when_they_may_be_skipped(shell, toy, tmp_path):
+def test_bad_lines_are_counted_when_they_may_be_skipped(main, toy, tmp_path):
     for part in ("en", "fr"):
         path = tmp_path / f"train.{part}"
         path.write_text(path.read_text() + ("\n" if part == "en" else "vide\n"))
     assert (
         "train.en:301: both sides must have text, but one is empty"
-        in shell("train", toy.name, status=2).stderr
+        in main("train", toy.name, status=2).err
     )
-    said = shell("train", toy.name, "train.steps=2", "data.skip_bad=true").stdout
+    said = main("train", toy.name, "train.steps=2", "data.skip_bad=true").out
     assert "left out: " in said and "train.en:301" in said
 
 
-def test_start_from_another_run(shell, toy, trained):
-    said = shell(
+def test_start_from_another_run(main, toy, trained):
+    said = main(
         "train", toy.name, f"model.from={trained.folder}", "train.steps=1", "train.rate=1e-9"
-    ).stdout
+    ).out
     assert "bleu" in said
     lines = sentences(5, seed=11)
-    outputs = shell("predict", "runs/toy", *lines).stdout.splitlines()
+    outputs = main("predict", "runs/toy", *lines).out.splitlines()
     assert outputs == [trained.predict([line])[0].output for line in lines]
     assert translate(lines[0]) in outputs
 
 
-def test_recipes(shell):
-    listed = shell("recipes").stdout
+def test_recipes(main):
+    listed = main("recipes").out
     assert "translate-tatoeba" in listed and "transformer-big" in listed
-    assert shell("recipes", "translate-tatoeba").stdout.startswith("# ")
-    everything = shell("recipes", "translate-tatoeba", "--all").stdout
+    assert main("recipes", "translate-tatoeba").out.startswith("# ")
+    everything = main("recipes", "translate-tatoeba", "--all").out
     assert "warmup = 100  # steps in which the rate rises from zero" in everything
     assert "num_beams = 4  # hypotheses kept at each step (beam)" in everything
 
 
-def test_cost(shell):
-    bill = json.loads(shell("cost", "transformer-base", "--json").stdout)
+def test_cost(main):
+    bill = json.loads(main("cost", "transformer-base", "--json").out)
     assert bill["parameters"] == 63_082_496
     # Six FLOPs a weight and token, and what attention adds; embeddings are looked up, not multiplied.
     tokens, encoder, rest = 25000 // 32 * 32, 18_914_304, 44_168_192
     assert bill["flops_per_step"] == pytest.approx(6 * tokens * (encoder + rest), rel=0.05)
-    assert "kwh_method" in bill and "flops" in shell("cost", "translate-tatoeba").stdout
+    assert "kwh_method" in bill and "flops" in main("cost", "translate-tatoeba").out

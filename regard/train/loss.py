@@ -123,7 +123,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             if dx is not None and dw is not None:  # `scores` now holds their gradient
                 torch.mm(scores, w, out=dx[start : start + len(xs)])
                 if dtype == wide:
-                    dw.addmm_(scores.T, xs)
+                    torch.addmm(dw, scores.T, xs, out=dw)
                 elif scores.is_cuda:
                     dw += torch.mm(scores.T, xs, out_dtype=torch.float32)
                 else:

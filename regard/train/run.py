@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..batch import Sizes
 from ..config import write
 from ..data.read import Faults
 from ..errors import RunError
@@ -90,7 +92,17 @@ def start(
 ) -> Iterator[Event]:
     """Train in a folder: a new run, or the unfinished one that it holds."""
     world.first(lambda: settle(recipe, folder, fresh and world.leads))
-    yield from fit(recipe, folder, world, stop)
+    begun = bool(checkpoint.all_in(folder))
+    try:
+        for event in fit(recipe, folder, world, stop):
+            begun = True
+            yield event
+    except Exception:
+        if not begun and world.leads:  # nothing was trained yet: leave nothing behind
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                folder.parent.rmdir()  # ours if it is empty
+        raise
 
 
 def settle(recipe: Recipe, folder: Path, fresh: bool) -> None:
@@ -120,7 +132,9 @@ def settle(recipe: Recipe, folder: Path, fresh: bool) -> None:
         raise RunError(
             f"{folder}: a new run needs a new or empty folder, but this one holds other files."
         )
-    # Everything that can be wrong with the data files' names is found before anything is made.
+    # What can be wrong with the files' names or the model's sizes is found before anything is made.
+    with torch.device("meta"):
+        recipe.build(Sizes(recipe.text.size, recipe.text.size, recipe.text.joint))
     for part in ("train", "valid", "test"):
         if getattr(recipe.data, part):
             recipe.data.files(part)
