@@ -31,6 +31,7 @@ from regard.decode import DECODERS, Limits
 from regard.decode import Settings as Decode
 from regard.models.transformer import Transformer
 from regard.parts import mask as masks
+from regard.parts.packed import pack
 from regard.tasks.translate import pad
 from regard.text import BOS, EOS, PAD, SPECIALS, UNK
 from regard.train import loop, optim
@@ -377,6 +378,8 @@ def decode(bench: Bench) -> None:
     what = f"beam {BEAMS}, {shape}, {rows} sentences × {length} tokens, {precision}"
     theirs = marian(shape).eval().to(bench.device)
     ours = copy_marian(theirs).to(bench.device)
+    if not on_gpu:
+        pack(ours)  # as every run that is loaded to answer on a CPU
     batch = full_batch(shape, rows, length).to(bench.device)
     ours_now, theirs_now = our_beam(ours, batch, length), marian_beam(theirs, batch, length)
 

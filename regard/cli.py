@@ -16,7 +16,7 @@ from .errors import InputError, RecipeError, RegardError
 
 if TYPE_CHECKING:
     from .see.run import Run
-    from .train.loop import Event
+    from .train.events import Event
 
 app = typer.Typer(
     name="regard",

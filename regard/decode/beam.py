@@ -110,11 +110,11 @@ def beam(
 def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The 2N best of all beams' next tokens.  (B·N, V), (B, N) -> totals, parents, tokens (B, 2N)
 
-    Each beam's own 2N best suffice, so the softmax is needed only there.
+    Each beam's own 2N best suffice, so only they are ranked against each other.
     """
     count = min(2 * totals.shape[1], scores.shape[-1])
-    top, tokens = scores.topk(count, -1)  # (B·N, 2N)
-    top = (top - scores.logsumexp(-1, keepdim=True)).view(*totals.shape, count) + totals[..., None]
+    top, tokens = scores.log_softmax(-1).topk(count, -1)  # (B·N, 2N)
+    top = top.view(*totals.shape, count) + totals[..., None]
     best, places = top.flatten(1).topk(min(2 * totals.shape[1], top[0].numel()), 1)
     return best, places // count, tokens.view(len(totals), -1).gather(1, places)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-GROWTH = 16  # places added at a time: little to copy in `select`, seldom a new tensor
+GROWTH = 32  # places added at a time: little to copy in `select`, seldom a new tensor
 
 
 @dataclass
@@ -27,6 +27,9 @@ class Cache:
     values: Tensor  # (L, B, H, S, K)
     lengths: Tensor  # (B,)
     used: int | None = 0
+    spare: tuple[Tensor, Tensor] | None = (
+        None  # where `select` writes, in turn with keys and values
+    )
 
     @classmethod
     def empty(cls, depth: int, rows: int, heads: int, head_width: int, like: Tensor) -> Cache:
@@ -77,8 +80,15 @@ class Cache:
             self.used += count
 
     def select(self, rows: Tensor) -> None:
-        self.keys = self.keys.index_select(1, rows)
-        self.values = self.values.index_select(1, rows)
+        """Reorder into the spare tensors and swap: fresh memory at every step would cost more."""
+        shape = (self.keys.shape[0], len(rows), *self.keys.shape[2:])
+        if self.spare is None or self.spare[0].shape != shape:
+            self.spare = self.keys.new_empty(shape), self.values.new_empty(shape)
+        keys, values = self.spare
+        torch.index_select(self.keys, 1, rows, out=keys)
+        torch.index_select(self.values, 1, rows, out=values)
+        self.spare = (self.keys, self.values) if self.keys.shape == shape else None
+        self.keys, self.values = keys, values
         self.lengths = self.lengths.index_select(0, rows)
 
 

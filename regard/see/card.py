@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ..data.read import Faults
-from ..train.loop import write_text
+from ..train.checkpoint import write_text
 from ..train.run import Run
 from . import capture
 

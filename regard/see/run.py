@@ -10,7 +10,7 @@ from typing import Any
 
 from ..train import run as runs
 from ..train.distributed import join
-from ..train.loop import Event
+from ..train.events import Event
 from ..train.recipe import read
 from . import capture, card
 

@@ -145,6 +145,17 @@ def average(paths: list[Path]) -> dict[str, Tensor]:
     return {name: (weight / len(paths)).float() for name, weight in total.items()}
 
 
+def write_text(path: Path, text: str) -> None:
+    """A small file, whole or as it was."""
+    work = path.with_name(f".{path.name}.part")
+    try:
+        work.write_text(text, encoding="utf-8")
+        work.replace(path)
+    except OSError as error:
+        work.unlink(missing_ok=True)
+        raise RunError(f"{path}: could not be written ({error.strerror}).") from error
+
+
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path)
     with path.open("rb+") as file:

@@ -6,8 +6,6 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,66 +22,14 @@ from ..errors import RunError
 from ..tasks import TASKS
 from . import checkpoint, cost, optim
 from .backward import Backward, make_backward
+from .checkpoint import write_text
 from .distributed import World
+from .events import Begun, Event, Log, Progress, Saved, Stopped, Window, record, trim_log
 from .loss import LOSSES
 from .recipe import Recipe
 from .schedule import rate_at
 from .settings import Settings
-
-
-@dataclass(frozen=True)
-class Begun:
-    """Before the first step: what there is to do."""
-
-    step: int
-    steps: int
-    examples: int
-    batches: int
-    parameters: int
-    device: str
-    skipped: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Step:
-    """Some updates were made; means over those since the last such event."""
-
-    step: int
-    loss: float
-    perplexity: float
-    rate: float
-    gradient: float  # norm before clipping
-    tokens_per_second: float  # of the target, padding not counted
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The validation data were looked at."""
-
-    step: int
-    scores: dict[str, Any]
-    best: bool
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint is in place."""
-
-    step: int
-    folder: str
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """Early: asked to, or no gain for too long."""
-
-    step: int
-    why: str
-    for_good: bool
-
-
-Event = Begun | Step | Scored | Saved | Stopped
+from .validate import validate
 
 
 def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Tensor:
@@ -144,54 +90,61 @@ def fit(
     )
 
     log = Log(folder, settings) if world.leads else None
-    upcoming = ahead(batches(task, stores["train"], order, progress.step, settings, device))
     window = Window(device)
     began = time.perf_counter() - progress.seconds
-    with cost.metered(device, settings, lambda: progress.seconds) as energy:
-        for batch in upcoming:
-            step = progress.step + 1
+
+    def spent() -> float:
+        return time.perf_counter() - began
+
+    with cost.metered(device, settings, spent) as energy:
+        for batch in ahead(batches(task, stores["train"], order, progress, settings, device)):
+            step = progress.step = progress.step + 1
             seed_everything(settings.seed, step, world.rank)
-            optim.set_rate(
-                optimizer,
-                settings.rate
-                * rate_at(
-                    settings.schedule, step, settings.steps, settings.warmup, settings.final_rate
-                ),
+            rate = rate_at(
+                settings.schedule, step, settings.steps, settings.warmup, settings.final_rate
             )
+            optim.set_rate(optimizer, settings.rate * rate)
             nll = gradient(backward, batch, world, settings.accumulate)
             norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)  # captured graphs write to the same memory again
-            progress.step, progress.tokens = step, progress.tokens + batch.tokens
-            progress.seconds = time.perf_counter() - began
+            progress.tokens += batch.tokens
             window.add(nll, norm, batch.tokens)
 
             last = step == settings.steps
             if step % settings.log_every == 0 or last or step == 1:
                 yield record(log, window.close(world, step, optimizer))
-            if step % settings.evaluate_every == 0 or last:
-                window.check(world, step)
-                scored = validate(recipe, task, model, stores, world, progress, precision)
-                if scored is not None:
-                    if scored.best and world.leads:
-                        checkpoint.write_weights(
-                            folder / "best.safetensors", checkpoint.weights_of(model)
-                        )
-                    yield record(log, scored)
-            asked = world.any(stop()) if step % 5 == 0 or world.size == 1 else False
-            tired = 0 < settings.patience <= progress.worse
-            if step % settings.save_every == 0 or last or asked or tired:
-                window.check(world, step)
-                progress.seconds = time.perf_counter() - began
-                yield record(log, save(folder, model, optimizer, progress, settings, world))
+            with window.paused():
+                if step % settings.evaluate_every == 0 or last:
+                    window.check(world, step)
+                    scored = validate(recipe, task, model, stores, world, progress, precision)
+                    if scored is not None:
+                        if scored.best and world.leads:
+                            checkpoint.write_weights(folder / BEST, checkpoint.weights_of(model))
+                        yield record(log, scored)
+                # Peers agree on stopping, and seldom enough that asking costs nothing.
+                asked = world.any(stop()) if world.size == 1 or step % 5 == 0 else False
+                if step % settings.save_every == 0 or last or asked or tired(progress, settings):
+                    window.check(world, step)
+                    progress.seconds = spent()
+                    yield record(log, save(folder, model, optimizer, progress, settings, world))
             if asked and not last:
                 yield Stopped(step, "asked to stop", for_good=False)
                 return
-            if tired:
+            if tired(progress, settings) and not last:
                 yield Stopped(step, f"no gain in {progress.worse} validations", for_good=True)
                 break
     if world.leads:
-        finish(folder, recipe, model, progress, energy, device, batch)
+        example = task.batch(stores["train"], order.epoch(0)[0])
+        finish(folder, recipe, model, progress, energy, device, example)
+
+
+BEST = "best.safetensors"
+
+
+def tired(progress: Progress, settings: Settings) -> bool:
+    """Whether there was no gain for too long."""
+    return 0 < settings.patience <= progress.worse
 
 
 # Before the loop.
@@ -232,19 +185,6 @@ def start_from(model: nn.Module, folder: Path) -> None:
     checkpoint.put_weights(model, checkpoint.read_tensors(path), path)
 
 
-@dataclass
-class Progress:
-    """All that a run must remember beside weights and optimizer; everything random follows from
-    it.
-    """
-
-    step: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    best: float | None = None
-    worse: int = 0  # validations since the best
-
-
 def resume(
     folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: Settings
 ) -> Progress | None:
@@ -278,13 +218,18 @@ def save(
 
 
 def batches(
-    task: Any, store: Store, order: Order, start: int, settings: Settings, device: torch.device
+    task: Any,
+    store: Store,
+    order: Order,
+    progress: Progress,
+    settings: Settings,
+    device: torch.device,
 ) -> Iterator[Any]:
-    """The batch of every step from `start` on; what is drawn for a step depends on seed and step
-    alone.
-    """
+    """The batch of every step that is left; what is drawn depends on seed and step alone."""
     epoch, plan = -1, []
-    for step in range(start, settings.steps):
+    # A run that was killed between its last checkpoint and its end has no step left.
+    left = range(0) if tired(progress, settings) else range(progress.step, settings.steps)
+    for step in left:
         wanted, place = divmod(step, order.batches)
         if wanted != epoch:
             epoch, plan = wanted, order.epoch(wanted)
@@ -341,188 +286,6 @@ def seed_everything(seed: int, step: int, rank: int) -> None:
     torch.manual_seed(int(mixed >> 1))
 
 
-# In the loop.
-
-
-class Window:
-    """Sums since the last logged step, kept on the device so that it need not be waited for."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.restart()
-
-    def restart(self) -> None:
-        self.nll = torch.zeros((), device=self.device)
-        self.norm = torch.zeros((), device=self.device)
-        self.steps = self.tokens = 0
-        self.began = time.perf_counter()
-
-    def add(self, nll: Tensor, norm: Tensor, tokens: int) -> None:
-        self.nll += nll
-        self.norm += norm
-        self.steps, self.tokens = self.steps + 1, self.tokens + tokens
-
-    def close(self, world: World, step: int, optimizer: torch.optim.Optimizer) -> Step:
-        """Means over the window; waits for the device."""
-        self.check(world, step)
-        loss = float(world.sum(self.nll.clone())) / self.tokens
-        norm = float(self.norm) / self.steps
-        seconds = time.perf_counter() - self.began
-        event = Step(
-            step,
-            round(loss, 5),
-            round(float(np.exp(min(loss, 700.0))), 4),
-            float(optimizer.param_groups[0]["lr"]),
-            round(norm, 4),
-            round(self.tokens / seconds, 1),
-            round(seconds, 3),
-        )
-        self.restart()
-        return event
-
-    def check(self, world: World, step: int) -> None:
-        """Stop before anything that is not a number reaches a checkpoint."""
-        bad = not bool(torch.isfinite(self.nll + self.norm))
-        if world.any(bad):
-            raise RunError(
-                f"step {step}: the loss is not a number any more; the last checkpoint "
-                f"is good: try a lower "
-                "train.rate, a longer train.warmup, or train.clip=1.0, with --fresh."
-            )
-
-
-def validate(
-    recipe: Recipe,
-    task: Any,
-    model: nn.Module,
-    stores: dict[str, Store],
-    world: World,
-    progress: Progress,
-    precision: Any,
-) -> Scored | None:
-    """Loss on the validation data and, for the first lines, the metric by greedy decoding."""
-    if "valid" not in stores:
-        return None
-    model.eval()
-    began = time.perf_counter()
-    loss = mean_loss(task, model, stores["valid"], recipe.train, world.device, precision)
-    scores: dict[str, Any] = {
-        "loss": round(loss, 5),
-        "perplexity": round(float(np.exp(min(loss, 700.0))), 4),
-    }
-    if recipe.train.evaluate_examples and world.leads:
-        inputs, references = task.examples(recipe.data.files("valid"), Faults(recipe.data.skip_bad))
-        count = recipe.train.evaluate_examples
-        greedy = dataclasses.replace(recipe.decode, **GREEDY)
-        with precision or nullcontext():
-            answers = task.predict(model, inputs[:count], greedy, 10**9)
-        scores |= task.score([answer.output for answer in answers], references[:count], quick=True)
-    scores["seconds"] = round(time.perf_counter() - began, 3)
-    model.train()
-    worth = -loss
-    if recipe.train.best_by == "metric" and task.metric in scores:
-        worth = scores[task.metric] * (1 if task.higher_is_better else -1)
-    best = progress.best is None or worth > progress.best
-    progress.best, progress.worse = (worth, 0) if best else (progress.best, progress.worse + 1)
-    if world.size > 1:  # only rank 0 may have scored; all must agree
-        best = world.any(best and world.leads)
-    return Scored(progress.step, scores, best)
-
-
-GREEDY: dict[str, Any] = {
-    "kind": "greedy",
-    "num_return_sequences": 1,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-}
-
-
-@torch.no_grad()
-def mean_loss(
-    task: Any,
-    model: nn.Module,
-    store: Store,
-    settings: Settings,
-    device: torch.device,
-    precision: Any,
-) -> float:
-    """-log p per token over a whole store, in order of length."""
-    lengths = task.lengths(store).max(1)
-    rows = np.argsort(lengths, kind="stable")
-    total, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
-    loss = LOSSES[task.loss]()
-    while len(rows):
-        count = max(1, settings.batch_tokens // int(lengths[rows[-1]]))
-        batch = task.batch(store, rows[-count:])
-        with precision or nullcontext():
-            total += loss(model, batch.to(device)).nll
-        tokens += batch.tokens
-        rows = rows[:-count]
-    return float(total) / tokens
-
-
-# The record.
-
-
-class Log:
-    """metrics.jsonl, one event a line, and TensorBoard beside it where wanted."""
-
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self.path = folder / "metrics.jsonl"
-        self.board: Any = None
-        if settings.tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise RunError(
-                    "train.tensorboard needs TensorBoard; pip install 'regard[tensorboard]'."
-                ) from error
-            self.board = SummaryWriter(str(folder / "tensorboard"))
-
-    def write(self, event: Event) -> None:
-        row = dataclasses.asdict(event)
-        kind = type(event).__name__.lower()
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"event": kind, **row}) + "\n")
-        if self.board is not None:
-            for key, value in {**row, **row.get("scores", {})}.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{kind}/{key}", value, row["step"])
-            self.board.flush()
-
-
-def record(log: Log | None, event: Event) -> Event:
-    if log is not None:
-        log.write(event)
-    return event
-
-
-def trim_log(path: Path, step: int) -> None:
-    """Forget what a killed process logged after its last checkpoint; it will be logged again."""
-    if path.is_file():
-        rows = []
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            try:
-                keep = json.loads(line)["step"] <= step
-            except ValueError:  # the killed process's last line, cut short
-                keep = False
-            rows += [line] if keep else []
-        write_text(path, "".join(rows))
-
-
-def write_text(path: Path, text: str) -> None:
-    """A small file, whole or as it was."""
-    work = path.with_name(f".{path.name}.part")
-    try:
-        work.write_text(text, encoding="utf-8")
-        work.replace(path)
-    except OSError as error:
-        work.unlink(missing_ok=True)
-        raise RunError(f"{path}: could not be written ({error.strerror}).") from error
-
-
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -543,7 +306,7 @@ def finish(
     """
     settings = recipe.train
     saved = checkpoint.all_in(folder)
-    best = folder / "best.safetensors"
+    best = folder / BEST
     if settings.keep == "average":
         paths = [path / "model.safetensors" for path in saved[-settings.average :]]
         weights = checkpoint.average(paths)
@@ -553,15 +316,15 @@ def finish(
         weights = checkpoint.weights_of(model)
     checkpoint.put_weights(model, weights, folder)
     shape = (len(batch), batch.source.shape[1], batch.inputs.shape[1])
-    sizes = json.loads((folder / "config.json").read_text())["sizes"]
-    per_update = cost.count(recipe.build, Sizes(**sizes), shape)
+    sizes = Sizes(**json.loads((folder / "config.json").read_text())["sizes"])
+    per_update = cost.count(recipe.build, sizes, shape)
     flops = per_update.flops / max(1, shape[0] * shape[2]) * progress.tokens
     bill = {
         "steps": progress.step,
         "target_tokens": progress.tokens,
         "parameters": per_update.parameters,
         "flops": flops,
-        "flops_method": "counted on the last batch's shape, scaled by target tokens",
+        "flops_method": "counted on one batch's shape, scaled by target tokens",
         "seconds": round(progress.seconds, 2),
         "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9), 1),
         "peak_memory_bytes": cost.peak_memory(device),

@@ -18,11 +18,15 @@ from ..batch import Sizes
 from ..config import write
 from ..data.read import Faults
 from ..errors import RunError
+from ..parts.packed import pack
 from ..tasks import TASKS, Prediction
 from . import checkpoint
+from .checkpoint import write_text
 from .distributed import World, pick
-from .loop import Event, fit, mean_loss, write_text
+from .events import Event
+from .loop import fit
 from .recipe import Recipe, read_run
+from .validate import mean_loss
 
 
 class Run:
@@ -37,6 +41,8 @@ class Run:
         checkpoint.put_weights(self.model, checkpoint.read_tensors(path), path)
         self.device = pick(device)
         self.model.to(self.device).eval()
+        if self.device.type == "cpu":
+            pack(self.model)
 
     def predict(self, inputs: Sequence[str]) -> list[Prediction]:
         """An answer to each input, in order."""

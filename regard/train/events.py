@@ -1,0 +1,189 @@
+"""What training tells while it runs: events, their means, and the log that keeps them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import RunError
+from .checkpoint import write_text
+from .distributed import World
+from .settings import Settings
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Before the first step: what there is to do."""
+
+    step: int
+    steps: int
+    examples: int
+    batches: int
+    parameters: int
+    device: str
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some updates were made; means over those since the last such event."""
+
+    step: int
+    loss: float
+    perplexity: float
+    rate: float
+    gradient: float  # norm before clipping
+    tokens_per_second: float  # of the target, padding not counted
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The validation data were looked at."""
+
+    step: int
+    scores: dict[str, Any]
+    best: bool
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint is in place."""
+
+    step: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Early: asked to, or no gain for too long."""
+
+    step: int
+    why: str
+    for_good: bool
+
+
+@dataclass
+class Progress:
+    """All that a run must remember beside weights and optimizer; everything random follows from
+    it.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    worse: int = 0  # validations since the best
+
+
+Event = Begun | Step | Scored | Saved | Stopped
+
+
+class Window:
+    """Sums since the last logged step, kept on the device so that it need not be waited for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.restart()
+
+    def restart(self) -> None:
+        self.nll = torch.zeros((), device=self.device)
+        self.norm = torch.zeros((), device=self.device)
+        self.steps = self.tokens = 0
+        self.began = time.perf_counter()
+
+    def add(self, nll: Tensor, norm: Tensor, tokens: int) -> None:
+        self.nll += nll
+        self.norm += norm
+        self.steps, self.tokens = self.steps + 1, self.tokens + tokens
+
+    def close(self, world: World, step: int, optimizer: torch.optim.Optimizer) -> Step:
+        """Means over the window; waits for the device."""
+        self.check(world, step)
+        loss = float(world.sum(self.nll.clone())) / self.tokens
+        norm = float(self.norm) / self.steps
+        seconds = time.perf_counter() - self.began
+        event = Step(
+            step,
+            round(loss, 5),
+            round(float(np.exp(min(loss, 700.0))), 4),
+            float(optimizer.param_groups[0]["lr"]),
+            round(norm, 4),
+            round(self.tokens / seconds, 1),
+            round(seconds, 3),
+        )
+        self.restart()
+        return event
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is done here is not training, and does not count in its speed."""
+        before = time.perf_counter()
+        yield
+        self.began += time.perf_counter() - before
+
+    def check(self, world: World, step: int) -> None:
+        """Stop before anything that is not a number reaches a checkpoint."""
+        bad = not bool(torch.isfinite(self.nll + self.norm))
+        if world.any(bad):
+            raise RunError(
+                f"step {step}: the loss is not a number any more; the last checkpoint "
+                f"is good: try a lower "
+                "train.rate, a longer train.warmup, or train.clip=1.0, with --fresh."
+            )
+
+
+class Log:
+    """metrics.jsonl, one event a line, and TensorBoard beside it where wanted."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.path = folder / "metrics.jsonl"
+        self.board: Any = None
+        if settings.tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError as error:
+                raise RunError(
+                    "train.tensorboard needs TensorBoard; pip install 'regard[tensorboard]'."
+                ) from error
+            self.board = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(self, event: Event) -> None:
+        row = dataclasses.asdict(event)
+        kind = type(event).__name__.lower()
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"event": kind, **row}) + "\n")
+        if self.board is not None:
+            for key, value in {**row, **row.get("scores", {})}.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(f"{kind}/{key}", value, row["step"])
+            self.board.flush()
+
+
+def record(log: Log | None, event: Event) -> Event:
+    if log is not None:
+        log.write(event)
+    return event
+
+
+def trim_log(path: Path, step: int) -> None:
+    """Forget what a killed process logged after its last checkpoint; it will be logged again."""
+    if path.is_file():
+        rows = []
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            try:
+                keep = json.loads(line)["step"] <= step
+            except ValueError:  # the killed process's last line, cut short
+                keep = False
+            rows += [line] if keep else []
+        write_text(path, "".join(rows))
