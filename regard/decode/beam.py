@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import rules
+from .rules import Rules
 from .settings import Generator, Hypothesis, Limits, Settings
 
 NEVER = float("-inf")
+# Steps between looks at who is done; on a GPU, looking means waiting.
+LOOK = defaultdict(lambda: 4, cpu=1)
 
 
 @dataclass
@@ -43,6 +46,13 @@ class Search:
     def select(self, searches: Tensor) -> Search:
         return Search(*(getattr(self, name)[searches] for name in self.__dataclass_fields__))
 
+    def cut(self, length: int, penalty: float) -> Tensor:
+        """At its limit a search ends with what it has written, `eos` or not.  -> (B,) which did"""
+        at_limit = length >= self.longest
+        scores = (self.scores / length**penalty).masked_fill(~at_limit[:, None], NEVER)
+        self.keep(self.written, scores, length, torch.zeros_like(scores, dtype=torch.bool))
+        return at_limit
+
     def keep(self, offered: Tensor, scores: Tensor, length: int, properly: Tensor) -> None:
         """Take new ended answers among the best N.  offered (B, M, t), scores (B, M)"""
         beams = self.ended.shape[1]
@@ -69,13 +79,16 @@ def beam(
     divided by (length ** length_penalty), `eos` counted in the length.
     """
     beams, penalty = settings.num_beams, settings.length_penalty
+    obey = Rules(limits, settings)
     search = Search.begin(limits, beams)
     answers: list[list[Hypothesis]] = [[] for _ in search.sentences]
     state = model.start(batch).repeat(beams)
-    for length in range(1, int(limits.longest.max()) + 1):
+    every = LOOK[limits.longest.device.type]
+    shortest, longest = (int(x) for x in limits.longest.aminmax())
+    for length in range(1, longest + 1):
         written = search.written.flatten(0, 1)  # (B·N, t)
         logits, state = model.step(written[:, -1], state)
-        scores = rules.apply(logits.float(), written, limits, settings)
+        scores = obey(logits.float(), written)
         totals, parents, tokens = best_continuations(scores, search.scores)  # (B, 2N) each
 
         ends = tokens == limits.eos
@@ -87,16 +100,16 @@ def beam(
         search.scores, going = totals.masked_fill(ends, NEVER).topk(beams, 1)  # (B, N)
         search.written = grown.gather(1, going[..., None].expand(-1, -1, length + 1))
         parents = parents.gather(1, going)
-        at_limit = length >= search.longest  # (B,)
-        if at_limit.any():
-            cut = (search.scores / length**penalty).masked_fill(~at_limit[:, None], NEVER)
-            search.keep(search.written, cut, length, torch.zeros_like(cut, dtype=torch.bool))
+        done = finished(search, length, settings)
+        if length >= shortest:
+            done |= search.cut(length, penalty)
+        # A search that is done writes nothing more, so a GPU need not be asked at every step.
+        search.scores.masked_fill_(done[:, None], NEVER)
 
         rows = (
             torch.arange(len(parents), device=parents.device)[:, None] * beams + parents
         ).flatten()
-        done = at_limit | finished(search, length, settings)
-        if done.any():
+        if (length % every == 0 or length == longest) and done.any():
             harvest(search, done, answers, settings.num_return_sequences)
             stay = (~done).nonzero()[:, 0]
             if not len(stay):
@@ -135,13 +148,12 @@ def finished(search: Search, length: int, settings: Settings) -> Tensor:
 
 def harvest(search: Search, done: Tensor, answers: list[list[Hypothesis]], count: int) -> None:
     """Write the best ended answers of the searches that are done to their place."""
-    for i in done.nonzero()[:, 0].tolist():
-        for n in range(count):
-            if search.ended_scores[i, n] == NEVER:
-                break
-            properly = bool(search.ended_properly[i, n])
-            ids = search.ended[i, n, 1 : int(search.ended_lengths[i, n]) + 1].tolist()
-            kept = Hypothesis(
-                ids[:-1] if properly else ids, float(search.ended_scores[i, n]), properly
-            )
-            answers[int(search.sentences[i])].append(kept)
+    picked = search.select(done.nonzero()[:, 0])
+    fields = (picked.ended, picked.ended_scores, picked.ended_lengths, picked.ended_properly)
+    for sentence, *found in zip(
+        picked.sentences.tolist(), *(x.tolist() for x in fields), strict=True
+    ):
+        for row, score, length, properly in list(zip(*found, strict=True))[:count]:
+            if score > NEVER:
+                ids = row[1 : length + (not properly)]
+                answers[sentence].append(Hypothesis(ids, score, properly))

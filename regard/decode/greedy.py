@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import rules
+from .rules import Rules
 from .settings import Generator, Hypothesis, Limits, Settings
 
 # (scores (R, V), rows of the batch (R,)) -> one token a row (R,)
@@ -34,6 +34,7 @@ def walk(
     copies: int = 1,
 ) -> list[Hypothesis]:
     """Write until every row has ended; rows that have ended leave the work."""
+    obey = Rules(limits, settings)
     state = model.start(batch)
     if copies > 1:
         state = state.repeat(copies)
@@ -46,7 +47,7 @@ def walk(
     answers: list[Hypothesis | None] = [None] * len(longest)
     while len(rows):
         logits, state = model.step(written[:, -1], state)
-        scores = rules.apply(logits.float(), written, limits, settings)
+        scores = obey(logits.float(), written)
         chosen = choose(scores, rows)
         totals = totals + scores.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
         written = torch.cat((written, chosen[:, None]), 1)

@@ -10,18 +10,22 @@ from .settings import Limits, Settings
 NEVER = float("-inf")
 
 
-def apply(scores: Tensor, written: Tensor, limits: Limits, settings: Settings) -> Tensor:
-    """Scores with what is forbidden at -inf.  (R, V), (R, t) -> (R, V)
+class Rules:
+    """Scores with what is forbidden at -inf; made once for a batch."""
 
-    `written` begins with `bos`, so t - 1 tokens are new.
-    """
-    if limits.banned:
-        scores[:, list(limits.banned)] = NEVER
-    if written.shape[1] - 1 < settings.min_new_tokens:
-        scores[:, limits.eos] = NEVER
-    if settings.no_repeat_ngram_size:
-        ban_repeats(scores, written[:, 1:], settings.no_repeat_ngram_size)
-    return scores
+    def __init__(self, limits: Limits, settings: Settings) -> None:
+        self.eos, self.settings = limits.eos, settings
+        self.banned = torch.tensor(limits.banned, dtype=torch.long, device=limits.longest.device)
+
+    def __call__(self, scores: Tensor, written: Tensor) -> Tensor:
+        """(R, V), (R, t) -> (R, V), changed in place; `written` begins with `bos`."""
+        if len(self.banned):
+            scores.index_fill_(1, self.banned, NEVER)
+        if written.shape[1] - 1 < self.settings.min_new_tokens:
+            scores[:, self.eos] = NEVER
+        if self.settings.no_repeat_ngram_size:
+            ban_repeats(scores, written[:, 1:], self.settings.no_repeat_ngram_size)
+        return scores
 
 
 def ban_repeats(scores: Tensor, written: Tensor, size: int) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 from collections import Counter
 
 import pytest
@@ -114,6 +115,17 @@ def test_beam_search_is_that_of_transformers(beams, penalty, early):
         torch.testing.assert_close(
             torch.tensor(scores), expected.sequences_scores, atol=1e-4, rtol=1e-4
         )
+
+
+def test_looking_seldom_at_who_is_done_changes_nothing(monkeypatch):
+    """As on a GPU, where a search that is done stays in the batch for a few steps more."""
+    model, batch = small_model("transformer", size=8), random_pairs(16, size=8)
+    limit = Limits(BOS, EOS, torch.arange(5, 21))
+    settings = Settings(num_beams=3, num_return_sequences=3)
+    often = DECODERS["beam"](model, batch, limit, settings)
+    monkeypatch.setitem(sys.modules["regard.decode.beam"].LOOK, "cpu", 4)
+    assert ids(DECODERS["beam"](model, batch, limit, settings)) == ids(often)
+    assert len({len(row[0].ids) for row in often}) > 3
 
 
 @pytest.mark.parametrize("kind", ["greedy", "beam"])

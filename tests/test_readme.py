@@ -1,0 +1,67 @@
+"""What the README shows is run: its recipe, its commands, its Python."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.toys import write_corpus
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# The README's model on a toy corpus, for two steps.
+SMALLER = ["text.kind=words", "text.size=60", "model.width=32", "model.hidden=32", "train.steps=2"]
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", README, re.M | re.S)
+
+
+@pytest.fixture
+def folder(tmp_path, main, shell):
+    """A user's folder: two files a part, and the README's recipe, trained."""
+    write_corpus(tmp_path, train=200)
+    shutil.copy(tmp_path / "test.en", tmp_path / "new.en")
+    (tmp_path / "my-recipe.toml").write_text(blocks("toml")[0], encoding="utf-8")
+    main("train", "my-recipe.toml", *SMALLER)
+    return tmp_path
+
+
+def test_the_commands(folder, main, shell):
+    commands = [
+        line.partition("  #")[0].split("   ")[0].strip()
+        for block in blocks("")
+        for line in block.splitlines()
+        if line.startswith("regard ") and "my-recipe" in line
+    ]
+    assert len(commands) >= 6
+    for command in commands:
+        if " < " in command:
+            words = command.partition(" < ")[0].split()[1:]
+            answers = shell(*words, stdin=(folder / "new.en").read_text()).stdout
+            assert len(answers.splitlines()) == 40
+            continue
+        words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', command)][1:]
+        if words[0] == "train":
+            words += [*SMALLER, "--fresh"]
+        main(*words)
+    assert (folder / "see.html").is_file()
+
+
+def test_the_python(folder, monkeypatch, capsys):
+    shutil.move(folder / "runs/my-recipe", folder / "runs/demo")
+    monkeypatch.chdir(folder)
+    names: dict[str, object] = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), names)
+    assert "torch.Size" in capsys.readouterr().out
+    assert (folder / "see.html").is_file()
+
+
+def test_what_it_points_to_is_there():
+    for target in re.findall(r"\]\(((?!http)[^)#]+)\)", README):
+        assert (ROOT / target).is_file(), target
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", README, re.M):
+        assert f"\n{target}:" in makefile
