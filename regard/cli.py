@@ -50,11 +50,10 @@ def main() -> NoReturn:
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has had enough
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:  # a disk that is full, a file that may not be read
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"regard: {where}{error.strerror or error}.", file=sys.stderr)
+        sys.exit(2)
     sys.exit(0)
 
 
@@ -71,7 +70,7 @@ def demo(
     from .see.run import load
 
     console = Console()
-    if fresh or not (run / "model.safetensors").is_file():
+    if fresh or not (run / "README.md").is_file():
         console.print("English to French on 94,000 short sentences of Tatoeba (CC BY 2.0 FR).")
         _train("translate-tatoeba", [], run, fresh)
     else:
@@ -185,10 +184,12 @@ def predict(
         source = _chunks(lines(file))
     else:
         source = _arriving()
-    for chunk in _progress(source, shown=file is not None):
-        for answer in trained.predict(chunk):
+    first = 1
+    for chunk in _progress(source, shown=not given):
+        for answer in trained.predict(chunk, first):
             print(json.dumps(answer.json(), ensure_ascii=False) if as_json else answer.output)
         sys.stdout.flush()
+        first += len(chunk)
 
 
 @app.command()
@@ -262,16 +263,16 @@ def _train(recipe: str, settings: Sequence[str], run: Path | None, fresh: bool) 
 
     console = Console()
     asked: list[int] = []
+    leads = os.environ.get("RANK", "0") == "0"
+    drawing = Drawing(console) if leads else None
 
     def interrupt(number: int, frame: Any) -> None:
-        if asked:  # a second time: at once
+        if asked or (drawing is not None and not drawing.training):  # there is nothing to save
             raise KeyboardInterrupt
         asked.append(number)
         print("\nsaving; again to leave at once", file=sys.stderr)
 
     before = signal.signal(signal.SIGINT, interrupt)
-    leads = os.environ.get("RANK", "0") == "0"
-    drawing = Drawing(console) if leads else None
     try:
         trained = start(
             recipe,
@@ -310,6 +311,7 @@ class Drawing:
         )
 
         self.console = console
+        self.training = False  # between the first step and the last checkpoint
         self.bar: Any = None
         self.task: Any = None
         if console.is_terminal:
@@ -329,12 +331,15 @@ class Drawing:
         self.console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     def begun(self, event: Any) -> None:
+        self.training, self.steps = True, event.steps
         self.say(
             f"{event.parameters:,} parameters, {event.examples:,} examples, "
             f"{event.batches:,} batches an epoch, "
             f"{event.device}" + (f"; going on from step {event.step:,}" if event.step else "")
         )
-        for fault in event.skipped:
+        if event.left_out:
+            self.say(f"{event.left_out:,} lines left out")
+        for fault in event.faults:
             self.say(f"left out: {fault}")
         if self.bar is not None:
             self.bar.start()
@@ -354,9 +359,10 @@ class Drawing:
         self.say(f"step {event.step:>6}  validation: {scores}" + ("  (best)" if event.best else ""))
 
     def saved(self, event: Any) -> None:
-        pass
+        self.training = event.step < self.steps
 
     def stopped(self, event: Any) -> None:
+        self.training = False
         self.say(f"stopped at step {event.step}: {event.why}")
 
     def close(self) -> None:
@@ -394,32 +400,49 @@ def _arriving() -> Iterator[list[str]]:
     """Lines of standard input, as many at once as have come: one is answered at once, many
     together.
     """
+    import os
     import queue
     import threading
 
     arrived: queue.Queue[str | RegardError | None] = queue.Queue(4096)
 
     def read() -> None:
-        number = 0
+        number, rest = 0, b""
         try:
-            for raw in sys.stdin.buffer:
-                number += 1
-                arrived.put(raw.decode("utf-8").removesuffix("\n").removesuffix("\r"))
-        except UnicodeDecodeError:
-            arrived.put(InputError(f"standard input:{number}: the text must be UTF-8, but is not."))
-        arrived.put(None)
+            # Read from the descriptor: a buffered reader cannot be left while it waits.
+            while piece := os.read(0, 65536):
+                *whole, rest = (rest + piece).split(b"\n")
+                for number, raw in enumerate(whole, number + 1):  # noqa: B020
+                    arrived.put(_decode(raw, number))
+            if rest:
+                arrived.put(_decode(rest, number + 1))
+        except RegardError as error:
+            arrived.put(error)
+        except OSError as error:
+            arrived.put(InputError(f"standard input: cannot be read ({error.strerror})."))
+        finally:
+            arrived.put(None)
 
     threading.Thread(target=read, daemon=True).start()
     while True:
         chunk = [arrived.get()]
         while not arrived.empty() and len(chunk) < 512:
             chunk.append(arrived.get())
-        yield [line for line in chunk if isinstance(line, str)]
-        if chunk[-1] is None:
-            return
+        if lines := [line for line in chunk if isinstance(line, str)]:
+            yield lines
         for line in chunk:
             if isinstance(line, RegardError):
                 raise line
+        if chunk[-1] is None:
+            return
+
+
+def _decode(raw: bytes, number: int) -> str:
+    try:
+        text = raw.decode("utf-8").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input:{number}: the text must be UTF-8, but is not.") from error
+    return text.removeprefix("\ufeff") if number == 1 else text
 
 
 def _progress(chunks: Iterator[list[str]], shown: bool) -> Iterator[list[str]]:

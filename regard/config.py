@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Given:
     """What a recipe and the command line say, before anything is checked but its form."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"{path.name}: not valid TOML: {error}.") from error
     given: Given = {section: {} for section in SECTIONS}
     for section, table in tables.items():
@@ -102,6 +103,8 @@ def parse_override(text: str) -> tuple[str, str, Any]:
         value = tomllib.loads(f"value = {literal}")["value"]
     except tomllib.TOMLDecodeError:
         value = literal.strip()
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(f"command line: {section}.{key} cannot be read ({error}).") from error
     return section, key, value
 
 
@@ -178,8 +181,8 @@ def _check(kind: type, section: str, key: str, given: Value) -> Any:
     try:
         # Through JSON, so that a TOML array fits a tuple while strictness keeps "3" from being 3.
         value = TypeAdapter(hint).validate_json(json.dumps(given.value), strict=True)
-    except (ValidationError, TypeError) as error:
-        reason = "have another type"
+    except (ValidationError, TypeError, ValueError) as error:
+        reason = "a text, a number, true or false, or a list"
         if isinstance(error, ValidationError):
             # The last alternative of a union says least; the first is the usual one.
             reason = (
@@ -189,6 +192,8 @@ def _check(kind: type, section: str, key: str, given: Value) -> Any:
             f"{given.where}: {section}.{key} must be {reason}, but is "
             f"{json.dumps(given.value, default=str)}."
         ) from error
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RecipeError(f"{given.where}: {section}.{key} must be finite, but is {value}.")
     for extra in get_args(hint)[1:]:  # a dictionary: the setting is one of its names
         if isinstance(extra, Mapping) and value not in extra:
             raise RecipeError(
@@ -204,7 +209,10 @@ def anchor(value: Any, folder: Path) -> Any:
     """A path, or a list of them, made absolute; an empty one stays empty."""
     if isinstance(value, (list, tuple)):
         return type(value)(anchor(item, folder) for item in value)
-    return str((folder / Path(value).expanduser()).absolute()) if value else value
+    try:
+        return str((folder / Path(value).expanduser()).absolute()) if value else value
+    except RuntimeError as error:
+        raise RecipeError(f"'{value}': {error}") from error
 
 
 def _check_section(section: str, where: str) -> None:

@@ -60,7 +60,8 @@ def test_train_evaluate_predict_see(shell, toy, tmp_path):
         "evaluate", "runs/toy", "task.bleu_tokenize=none", "--on", "valid", "--json"
     ).stdout
     assert "tok:none" in json.loads(other)["bleu_signature"]
-    assert set(json.loads((run / "results.json").read_text())) == {"test", "valid"}
+    names = {"test", "valid task.bleu_tokenize=none"}
+    assert set(json.loads((run / "results.json").read_text())) == names
 
     answer = json.loads(shell("predict", "runs/toy", "two cats", "--json").stdout)
     assert answer["input"] == "two cats"
@@ -202,7 +203,7 @@ WRONG = {
     ),
     "no GPU": (
         ["train", "{toy}", "train.device=cuda"],
-        "train.device is 'cuda', but no GPU can be used here; leave it at auto, or say cpu.",
+        "train.device is 'cuda', but no such GPU can be used here; leave it at auto, or say cpu.",
     ),
     "no such device": (
         ["train", "{toy}", "train.device=tpu9"],
@@ -269,6 +270,50 @@ def _fill(text, names):
     return text
 
 
+def test_fresh_takes_nothing_away_before_it_can_begin(main, toy, tmp_path):
+    main("train", toy.name, "train.steps=2", "--run", "r")
+    before = (tmp_path / "r/model.safetensors").read_bytes()
+    (tmp_path / "bad.en").write_bytes(b"\xff\n")
+    (tmp_path / "bad.fr").write_text("x\n")
+    for wrong in ("model.heads=5", 'data.train=["bad.en","bad.fr"]', "text.dropout=0.5"):
+        main("train", toy.name, wrong, "--run", "r", "--fresh", status=2)
+        assert (tmp_path / "r/model.safetensors").read_bytes() == before
+    assert [path.name for path in tmp_path.glob(".*replaced")] == []
+
+
+def test_nothing_that_is_not_ours_is_touched(main, toy, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "recipe.toml").write_text(toy.read_text().replace("train.en", "../bad.en"))
+    (mine / "thesis.txt").write_text("years of work")
+    (tmp_path / "bad.en").write_bytes(b"\xff\n")
+    for more in ([], ["--fresh"]):
+        said = main("train", toy.name, "--run", "mine", *more, status=2).err
+        assert "a run needs a folder of its own, but this one holds 'thesis.txt'" in said
+    assert (mine / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_run_whose_files_disagree_is_refused(main, toy, tmp_path):
+    main("train", toy.name, "train.steps=2", "--run", "r")
+    recipe = tmp_path / "r/recipe.toml"
+    recipe.write_text(recipe.read_text().replace("heads = 2", "heads = 4"))
+    assert "there model.heads is 4, here 2" in main("predict", "r", "one", status=2).err
+
+
+def test_broken_standard_input_is_told(shell, trained):
+    done = shell_bytes(trained, b"one cats\ntwo dogs\n\xff\xfe\nthree cats\n")
+    assert done.returncode == 2
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == b"regard: standard input:3: the text must be UTF-8, but is not.\n"
+    assert shell_bytes(trained, b"").stdout == b""
+
+
+def shell_bytes(trained, data):
+    command = [sys.executable, "-m", "regard", "predict", str(trained.folder)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=env, input=data, capture_output=True, timeout=60)
+
+
 def test_not_toml(main, tmp_path):
     (tmp_path / "bad.toml").write_text("[task\n")
     assert "bad.toml: not valid TOML: Expected ']'" in main("train", "bad.toml", status=2).err
@@ -283,7 +328,8 @@ def test_not_toml(main, tmp_path):
 
 def test_a_truncated_or_edited_checkpoint_is_not_loaded(main, toy, tmp_path):
     main("train", toy.name, "train.steps=10", "--run", "r")
-    (tmp_path / "r/model.safetensors").unlink()
+    for name in ("model.safetensors", "README.md"):  # as if it had been killed at the end
+        (tmp_path / "r" / name).unlink()
     weights = tmp_path / "r/checkpoint-10/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-5])
     said = main("train", toy.name, "train.steps=10", "--run", "r", status=2).err

@@ -12,10 +12,12 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # The README's model on a toy corpus, for two steps.
 SMALLER = ["text.kind=words", "text.size=60", "model.width=32", "model.hidden=32", "train.steps=2"]
+SMALLER += ["model.depth=3"]
 
 
 def blocks(kind: str) -> list[str]:
-    return re.findall(rf"^```{kind}\n(.*?)^```", README, re.M | re.S)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", README, re.M | re.S)
+    return [text for name, text in found if name == kind]
 
 
 @pytest.fixture

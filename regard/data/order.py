@@ -4,12 +4,14 @@ place.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
 
-Rows = NDArray[np.int64]
+Rows = NDArray[np.integer[Any]]
 
 
 class Order:
@@ -53,7 +55,7 @@ class Order:
     def epoch(self, number: int) -> list[Rows]:
         """All batches of one epoch, in the order they are used."""
         chance = np.random.default_rng((self.seed, number))
-        shuffled = chance.permutation(len(self.bucket)).astype(np.int64)
+        shuffled = chance.permutation(np.arange(len(self.bucket), dtype=np.int32))
         by_bucket = shuffled[np.argsort(self.bucket[shuffled], kind="stable")]
         batches: list[Rows] = []
         left = by_bucket[:0]
@@ -72,15 +74,12 @@ class Order:
         return [batches[i] for i in chance.permutation(len(batches))]
 
     def largest(self) -> Rows:
-        """A batch of the largest shape, to try memory with before the work begins."""
+        """The worst batch there can be, to try memory with before the work begins."""
         areas = self.rows_at * self.bounds * (self.counts > 0)
         widest = np.flatnonzero(areas == areas.max())[-1]
         rows = np.flatnonzero(self.bucket == widest)
-        return np.resize(rows, self.rows_at[widest]).astype(np.int64)
-
-    def batch(self, step: int) -> tuple[int, int]:
-        """Step to (epoch, place in it)."""
-        return divmod(step, self.batches)
+        rows = rows[np.argsort(-self.second[rows], kind="stable")]
+        return np.resize(rows[: self.rows_at[widest]], self.rows_at[widest]).astype(np.int64)
 
 
 def bounds(longest: int, multiple: int, budget: int) -> list[int]:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,20 +37,20 @@ def lines(path: Path) -> Iterator[str]:
     """The lines of a text file without their ends. Only \\n ends a line, so files stay aligned."""
     if not path.is_file():
         raise DataError(f"{path}: no such file.")
-    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        number = 0
-        try:
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number, raw in enumerate(file, 1):
                 text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
                 yield text.removeprefix("\ufeff") if number == 1 else text
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}:{number}: the file must be UTF-8, but byte {error.start + 1} "
-                f"of this line is "
-                f"0x{error.object[error.start]:02x}; convert it with iconv."
-            ) from error
-        except (OSError, EOFError) as error:
-            raise DataError(f"{path}:{number + 1}: cannot be read to its end ({error}).") from error
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}:{number}: the file must be UTF-8, but byte {error.start + 1} "
+            f"of this line is "
+            f"0x{error.object[error.start]:02x}; convert it with iconv."
+        ) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}:{number + 1}: cannot be read to its end ({error}).") from error
 
 
 def records(path: Path, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -59,8 +60,8 @@ def records(path: Path, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            faults.report(f"{path}:{number}", f"the line must be one JSON object, but {error.msg}")
+        except (ValueError, RecursionError) as error:
+            faults.report(f"{path}:{number}", f"the line must be one JSON object, but: {error}")
             continue
         if not isinstance(record, dict):
             faults.report(f"{path}:{number}", "the line must be one JSON object, but is none")

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ class Store:
         return ids
 
     def padded(
-        self, name: str, rows: NDArray[np.int64], first: Sequence[int], last: Sequence[int]
+        self, name: str, rows: NDArray[np.integer[Any]], first: Sequence[int], last: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows as one zero-padded rectangle between the ids `first` and `last`.  -> (B, width),
         (B,)

@@ -1,4 +1,4 @@
-"""Drawing the next token, each row by its own dice, so that neighbours do not change an answer."""
+"""Drawing the next token, each row by dice of its own, so that neighbours change nothing."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, Protocol, Self
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
 from ..errors import RecipeError
@@ -16,8 +16,8 @@ class Settings:
     """How an answer is searched for."""
 
     kind: Annotated[Literal["beam", "greedy", "sample"], "how the next token is chosen"] = "beam"
-    num_beams: Annotated[int, Gt(0), "hypotheses kept at each step (beam)"] = 5
-    num_return_sequences: Annotated[int, Gt(0), "answers for each input"] = 1
+    num_beams: Annotated[int, Gt(0), Le(1000), "hypotheses kept at each step (beam)"] = 5
+    num_return_sequences: Annotated[int, Gt(0), Le(1000), "answers for each input"] = 1
     length_penalty: Annotated[float, "scores are divided by length to this power (beam)"] = 1.0
     early_stopping: Annotated[
         bool | Literal["never"],
@@ -28,7 +28,9 @@ class Settings:
         int, Ge(0), "n-grams of this size do not come twice; 0: they may"
     ] = 0
     min_new_tokens: Annotated[int, Ge(0), "no end before this many tokens"] = 0
-    max_new_tokens: Annotated[int, Gt(0), "an end at this many tokens at the latest"] = 256
+    max_new_tokens: Annotated[int, Gt(0), Lt(2**31), "an end at this many tokens at the latest"] = (
+        256
+    )
     max_ratio: Annotated[
         float, Ge(0), "an end at this many times the source's tokens plus 10; 0: no such limit"
     ] = 3.0
@@ -40,7 +42,7 @@ class Settings:
     min_p: Annotated[
         float, Ge(0), Le(1), "draw among those at least p times the likeliest (sample)"
     ] = 0.0
-    seed: Annotated[int, Ge(0), "the same seed draws the same (sample)"] = 0
+    seed: Annotated[int, Ge(0), Lt(2**40), "the same seed draws the same (sample)"] = 0
     batch_tokens: Annotated[int, Gt(0), "source tokens decoded together, each beam counted"] = 8000
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from ..batch import Pairs, Sizes
@@ -26,17 +26,21 @@ from ..parts.state import Cache, Memory, State
 class TransformerSettings:
     """Sizes and choices; the defaults are the paper's base model."""
 
-    width: Annotated[int, Gt(0), "size of every vector between parts"] = 512
-    depth: Annotated[int, Gt(0), "blocks on each side"] = 6
-    decoder_depth: Annotated[int, Ge(0), "blocks of the decoder where it differs; 0: depth"] = 0
+    width: Annotated[int, Gt(0), Le(2**16), "size of every vector between parts"] = 512
+    depth: Annotated[int, Gt(0), Le(1000), "blocks on each side"] = 6
+    decoder_depth: Annotated[
+        int, Ge(0), Le(1000), "blocks of the decoder where it differs; 0: depth"
+    ] = 0
     heads: Annotated[int, Gt(0), "attention heads; they share the width"] = 8
-    hidden: Annotated[int, Gt(0), "inner width of the feed-forward"] = 2048
+    hidden: Annotated[int, Gt(0), Le(2**20), "inner width of the feed-forward"] = 2048
     dropout: Annotated[float, Ge(0), Lt(1), "on embeddings and around each sub-layer"] = 0.1
     attention_dropout: Annotated[float, Ge(0), Lt(1), "on attention weights"] = 0.0
     hidden_dropout: Annotated[float, Ge(0), Lt(1), "inside the feed-forward"] = 0.0
     score: Annotated[str, SCORES, "how a query and a key are compared"] = "scaled-dot"
     position: Annotated[str, POSITIONS, "how places are told apart"] = "sinusoid"
-    positions: Annotated[int, Gt(0), "longest sequence that learned positions can place"] = 1024
+    positions: Annotated[
+        int, Gt(0), Le(2**20), "longest sequence that learned positions can place"
+    ] = 1024
     norm: Annotated[str, NORMS, "layer norm or RMS norm"] = "layer"
     residual: Annotated[str, RESIDUALS, "norm after (post) or before (pre) a sub-layer"] = "post"
     feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "relu"
@@ -60,6 +64,8 @@ class Transformer(nn.Module):
     def __init__(self, sizes: Sizes, settings: TransformerSettings = TransformerSettings()) -> None:
         super().__init__()
         self.settings, s = settings, settings
+        # The longest sequence that can be placed; None: any.
+        self.longest = s.positions if s.position == "learned" else None
         self.source = Embedding(sizes.source, s.width, self._position(), s.dropout)
         self.target = Embedding(sizes.target, s.width, self._position(), s.dropout)
         if s.tie == "all" and sizes.shared:

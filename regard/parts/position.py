@@ -14,7 +14,6 @@ class NoPosition(nn.Module):
 
     def __init__(self, width: int = 0, heads: int = 1, size: int = 0) -> None:
         super().__init__()
-        self.size: int | None = None  # the longest sequence it can place; None: any
 
     def add(self, x: Tensor, positions: Tensor) -> Tensor:
         """Embeddings with their positions.  (B, T, D), (T,) or (B, T) -> (B, T, D)"""
@@ -51,7 +50,6 @@ class LearnedPosition(NoPosition):
 
     def __init__(self, width: int, heads: int = 1, size: int = 1024) -> None:
         super().__init__()
-        self.size = size
         self.weight = nn.Parameter(torch.randn(size, width) * width**-0.5)
 
     def add(self, x: Tensor, positions: Tensor) -> Tensor:

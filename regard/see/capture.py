@@ -83,7 +83,7 @@ WRITERS: dict[str, Callable[[Sight, Path], object]] = {
     ".html": lambda sight, path: path.write_text(page.standalone(sight.data()), encoding="utf-8"),
     ".json": lambda sight, path: path.write_text(page.dump(sight.data()), encoding="utf-8"),
     **{
-        kind: lambda sight, path: figure.alignment(sight.alignment(), sight.input, path)
+        kind: lambda sight, path: figure.alignment(sight.alignment(), path)
         for kind in (".png", ".svg", ".pdf")
     },
 }

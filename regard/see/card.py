@@ -49,8 +49,8 @@ def write(run: Run) -> None:
         "## Use",
         "",
         "```",
-        f'regard predict {folder.name} "{example}"',
-        f'regard see {folder.name} "{example}" --out see.html',
+        f'regard predict {folder} "{example}"',
+        f'regard see {folder} "{example}" --out see.html',
         "```",
         "",
     ]
@@ -82,7 +82,7 @@ def _scores(results: dict[str, Any]) -> list[str]:
 def _example(run: Run) -> str:
     """The first validation or test input of middling length."""
     part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
-    inputs, _ = run.task.examples(run.recipe.data.files(part), Faults(skip=True))
+    inputs, _ = run.task.examples(run.recipe.data.files(part), Faults(skip=True), 1000)
     return next(
         (line for line in inputs if 4 <= len(line.split()) <= 9), inputs[0] if inputs else ""
     )

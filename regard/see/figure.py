@@ -9,18 +9,16 @@ if TYPE_CHECKING:
     from .capture import Look
 
 
-def alignment(look: Look, title: str, path: Path) -> None:
+def alignment(look: Look, path: Path) -> None:
     """The alignment plot: rows are output words, columns input words, brightness the weight."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     weights = look.weights.mean(0)  # (T, S)
     height, width = weights.shape
-    chart, axes = pyplot.subplots(
-        figsize=(1.6 + 0.42 * width, 1.2 + 0.34 * height), layout="constrained"
+    chart = Figure(
+        figsize=(min(1.6 + 0.42 * width, 40), min(1.2 + 0.34 * height, 40)), layout="constrained"
     )
+    axes = chart.add_subplot()
     image = axes.imshow(weights, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
     axes.set_xticks(range(width), [_plain(token) for token in look.columns], rotation=45, ha="left")
     axes.set_yticks(range(height), [_plain(token) for token in look.rows])
@@ -33,7 +31,6 @@ def alignment(look: Look, title: str, path: Path) -> None:
     # A fixed date: the same weights give the same file.
     stamp = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[path.suffix[1:]]
     chart.savefig(path, dpi=150, metadata=stamp)
-    pyplot.close(chart)
 
 
 def _plain(token: str) -> str:

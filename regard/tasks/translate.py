@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,19 @@ def read(files: Sequence[Path], settings: TranslateSettings, faults: Faults) -> 
         if not row.source.strip() or not row.target.strip():
             faults.report(row.where, "both sides must have text, but one is empty")
             continue
+        if not is_text(row.source) or not is_text(row.target):
+            faults.report(row.where, "the text must be Unicode, but holds half a character")
+            continue
         yield row
+
+
+def is_text(line: str) -> bool:
+    """Whether a string can be written as UTF-8; JSON and shells can bring halves of characters."""
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_aligned(files: Sequence[Path]) -> Iterator[Example]:
@@ -169,7 +182,10 @@ class Translate:
         name = fingerprint(files, *marks, str(longest), str(faults.skip), repr(self.settings))
         folder = cache / name
         if folder.is_dir():
-            return Store(folder)
+            try:
+                return Store(folder)
+            except (OSError, ValueError, KeyError):
+                shutil.rmtree(folder)  # damaged, but only a cache
         skipped: list[int] = []
         return write(
             folder,
@@ -209,7 +225,10 @@ class Translate:
         return np.stack((store.lengths("source"), store.lengths("target")), 1) + 1
 
     def batch(
-        self, store: Store, rows: NDArray[np.int64], chance: np.random.Generator | None = None
+        self,
+        store: Store,
+        rows: NDArray[np.integer[Any]],
+        chance: np.random.Generator | None = None,
     ) -> Pairs:
         """Rows of a store as a batch; with `chance`, words are cut as BPE dropout says."""
         if self.dropouts is not None and chance is not None:
@@ -239,11 +258,19 @@ class Translate:
     # Answers.
 
     def predict(
-        self, model: torch.nn.Module, inputs: Sequence[str], decode: Decode, longest: int
+        self,
+        model: torch.nn.Module,
+        inputs: Sequence[str],
+        decode: Decode,
+        longest: int,
+        first: int = 1,
     ) -> list[Prediction]:
         """A translation for each line; an empty line has an empty one."""
+        for number, line in enumerate(inputs, first):
+            if not is_text(line):
+                raise InputError(f"input {number}: the text must be Unicode, but is not.")
         ids = self.source.encode(inputs)
-        for number, row in enumerate(ids, 1):
+        for number, row in enumerate(ids, first):
             if len(row) >= longest:
                 raise InputError(
                     f"input {number}: a line may have {longest} tokens with its end "
@@ -272,12 +299,16 @@ class Translate:
         batch = self.pairs(source, [[] for _ in source]).to(device)
         longest = torch.full_like(batch.source_lengths, decode.max_new_tokens)
         if decode.max_ratio:
-            reach = (batch.source_lengths * decode.max_ratio).long() + 10
+            reach = (batch.source_lengths * decode.max_ratio).clamp_max(2**40).long() + 10
             longest = longest.minimum(reach)
+        if (most := getattr(model, "longest", None)) is not None:
+            longest = longest.clamp_max(most)
         limits = Limits(BOS, EOS, longest, banned=(PAD, BOS, UNK))
         return DECODERS[decode.kind](model, batch, limits, decode)  # type: ignore[arg-type]
 
     def answer(self, line: str, hypotheses: Sequence[Hypothesis], seconds: float) -> Prediction:
+        if not hypotheses:  # every continuation was forbidden
+            return Prediction(line, "", None, None, seconds)
         texts = self.target.decode([hypothesis.ids for hypothesis in hypotheses])
         scores = [hypothesis.score for hypothesis in hypotheses]
         more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
@@ -299,9 +330,11 @@ class Translate:
 
     # Scores.
 
-    def examples(self, files: Sequence[Path], faults: Faults) -> tuple[list[str], list[str]]:
-        """Inputs and references of a file."""
-        rows = list(read(files, self.settings, faults))
+    def examples(
+        self, files: Sequence[Path], faults: Faults, most: int | None = None
+    ) -> tuple[list[str], list[str]]:
+        """Inputs and references of a file, or the first of them."""
+        rows = list(islice(read(files, self.settings, faults), most))
         return [row.source for row in rows], [row.target for row in rows]
 
     def score(

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import RecipeError
 from .text import UNK, Text
 
+MOST = 2**20  # cuts remembered
 VARIANTS = 64  # ways of cutting that are drawn for a word; more are not worth their memory
 
 
@@ -40,9 +41,22 @@ class Dropout:
         picks = iter(variants)
         return [[i for word in line for i in self.cut(word, next(picks))] for line in words]
 
+    def recut(self, rows: Sequence[Sequence[int]], chance: np.random.Generator) -> list[list[int]]:
+        """Ids cut anew; what is unknown has no text to cut, and stays."""
+        found = []
+        for row in rows:
+            cut: list[int] = []
+            for unknown, run in itertools.groupby(row, lambda i: i == UNK):
+                ids = list(run)
+                cut += ids if unknown else self.encode(self.text.decode([ids]), chance)[0]
+            found.append(cut)
+        return found
+
     def cut(self, word: str, variant: int) -> list[int]:
         """One way to write a word in pieces."""
         if (word, variant) not in self.known:
+            if len(self.known) >= MOST:
+                self.known.clear()
             self.known[word, variant] = self._cut(word, variant)
         return self.known[word, variant]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from ..errors import DataError
+from ..errors import DataError, RegardError
 from .text import SPACE, SPECIALS, UNK, Text
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -35,7 +35,10 @@ class Settings:
 
     kind: Annotated[Literal["bpe", "unigram", "words", "characters"], "the unit of text"] = "bpe"
     size: Annotated[
-        int, Gt(len(SPECIALS)), "entries in a vocabulary; for words and characters, at most"
+        int,
+        Gt(len(SPECIALS)),
+        Le(10**7),
+        "entries in a vocabulary; for words and characters, at most",
     ] = 8000
     joint: Annotated[bool, "one vocabulary for source and target"] = True
     lowercase: Annotated[bool, "fold case before anything else"] = False
@@ -52,7 +55,12 @@ class Settings:
 
 def learn(lines: Iterable[str], settings: Settings, where: str = "text.size") -> Text:
     """A vocabulary from lines; the same lines give the same vocabulary."""
-    tokenizer = KINDS[settings.kind](lines, settings)
+    try:
+        tokenizer = KINDS[settings.kind](lines, settings)
+    except RegardError:
+        raise
+    except Exception as error:  # the library raises bare Exception
+        raise DataError(f"{where}: no vocabulary could be learned ({error}).") from error
     if settings.kind in ("bpe", "unigram") and tokenizer.get_vocab_size() < settings.size:
         raise DataError(
             f"{where}: {settings.size} entries were asked for, but the data allow only "

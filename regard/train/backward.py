@@ -98,6 +98,7 @@ class Graphs:
     def capture(self, batch: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor, Tensor]:
         own = type(batch)(*(tensor.clone() for tensor in batch.tensors()))
         scale = torch.zeros((), device=own.tensors()[0].device)
+        chance = torch.cuda.get_rng_state()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(
@@ -108,5 +109,6 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             nll = self.plain(own, scale, True)
+        torch.cuda.set_rng_state(chance)  # the step draws what it would have drawn uncaptured
         self.pool = self.pool or graph.pool()
         return graph, own, scale, nll

@@ -53,6 +53,10 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         raise RunError(
             f"{folder}: the checkpoint's {SUMS} must be there and readable, but is not; {GIVE_UP}"
         ) from error
+    if not isinstance(sums, dict) or not {"model.safetensors", "state.json"} <= sums.keys():
+        raise RunError(
+            f"{folder}: the checkpoint's {SUMS} must name its parts, but does not; {GIVE_UP}"
+        )
     for name, wanted in sums.items():
         path = folder / name
         if not path.is_file() or _sum(path) != wanted:
@@ -75,7 +79,9 @@ GIVE_UP = "delete that folder to go on from the checkpoint before it, or start o
 
 def all_in(folder: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    found = [p for p in folder.glob("checkpoint-*") if p.name.removeprefix("checkpoint-").isdigit()]
+    found = [
+        p for p in folder.glob("checkpoint-*") if p.name.removeprefix("checkpoint-").isdecimal()
+    ]
     return sorted(found, key=lambda p: int(p.name.removeprefix("checkpoint-")))
 
 
@@ -158,6 +164,7 @@ def write_text(path: Path, text: str) -> None:
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path)
+    path.chmod(0o644)  # the library makes it private; a run folder is to be handed on
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 

@@ -40,12 +40,15 @@ def stated_watts(device: torch.device, settings: Settings) -> float:
 
 
 @contextmanager
-def metered(device: torch.device, settings: Settings, seconds: Any) -> Iterator[Energy]:
+def metered(
+    device: torch.device, settings: Settings, seconds: Callable[[], float], size: int = 1
+) -> Iterator[Energy]:
     """Measure through codecarbon (NVML, RAPL) where it is installed and can read; else estimate.
 
-    `seconds` is asked at the end how long the training took.
+    `seconds` tells how long the training has taken, with what came before it was interrupted; a
+    measurement of the rest is scaled up to that.
     """
-    energy, tracker = Energy(), None
+    energy, tracker, before = Energy(), None, seconds()
     if importlib.util.find_spec("codecarbon"):
         tracker = _tracker()
     try:
@@ -53,9 +56,13 @@ def metered(device: torch.device, settings: Settings, seconds: Any) -> Iterator[
     finally:
         measured = _stop(tracker) if tracker is not None else None
         if measured is not None:
-            energy.kwh, energy.method = measured, "measured by codecarbon (NVML/RAPL)"
+            whole = seconds()
+            energy.kwh = measured * whole / max(whole - before, 1e-9)
+            energy.method = (
+                "measured by codecarbon, which reads NVML and RAPL and estimates the rest"
+            )
         else:
-            watts = stated_watts(device, settings)
+            watts = stated_watts(device, settings) * size
             energy.kwh = watts * seconds() / 3.6e6
             energy.method = f"estimated from {watts:g} W"
 
@@ -94,23 +101,14 @@ class Estimate:
     activations: int  # bytes that the forward pass keeps for the backward
 
 
-def count(
-    build: Callable[[Sizes], nn.Module], sizes: Sizes, shape: tuple[int, int, int]
-) -> Estimate:
-    """Count by running a batch of shape (rows, source, target) on tensors without data."""
-    rows, source, target = shape
+def count(build: Callable[[Sizes], nn.Module], sizes: Sizes, batch: Any) -> Estimate:
+    """Count by running such a batch through such a model on tensors without data."""
     with torch.device("meta"):
         model = build(sizes)
-        batch = Pairs(
-            torch.zeros(rows, source, dtype=torch.long),
-            torch.full((rows,), source),
-            torch.zeros(rows, target + 1, dtype=torch.long),
-            torch.full((rows,), target),
-        )
         kept = Kept()
         with FlopCounterMode(display=False) as counter:
             with torch.autograd.graph.saved_tensors_hooks(kept.add, lambda tensor: tensor):
-                loss = TokenLoss()(model, batch).total
+                loss = TokenLoss()(model, batch.to(torch.device("meta"))).total
             torch.autograd.backward(loss)
     weights = sum(p.numel() for p in model.parameters())
     return Estimate(weights, counter.get_total_flops(), kept.bytes - 4 * weights)
@@ -152,7 +150,10 @@ def estimate(
     """
     device = pick(train.device)
     rows = max(1, train.batch_tokens // length)
-    one = count(build, Sizes(vocabulary, vocabulary, joint), (rows, length, length))
+    ids = torch.zeros(rows, length + 1, dtype=torch.long)
+    lengths = torch.full((rows,), length)
+    batch = Pairs(ids[:, 1:], lengths, ids, lengths)
+    one = count(build, Sizes(vocabulary, vocabulary, joint), batch)
     flops = one.flops * train.steps
     rate = product_rate(device)
     seconds = flops / (rate * USE)

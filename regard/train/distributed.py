@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -50,6 +51,18 @@ class World:
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return bool(tensor.item())
 
+    def told(self, value: float) -> float:
+        """What rank 0 says."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.broadcast(tensor, 0)
+        return float(tensor)
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        self.any(False)
+
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.size > 1:
             dist.all_reduce(tensor)
@@ -66,9 +79,12 @@ def pick(name: str) -> torch.device:
         raise RecipeError(
             f"train.device must be auto, cpu, cuda or cuda:N, but is '{name}'."
         ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type not in ("cpu", "cuda"):
+        raise RecipeError(f"train.device must be auto, cpu, cuda or cuda:N, but is '{name}'.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise RecipeError(
-            f"train.device is '{name}', but no GPU can be used here; leave it at auto, or say cpu."
+            f"train.device is '{name}', but no such GPU can be used here; "
+            "leave it at auto, or say cpu."
         )
     return device
 
@@ -85,8 +101,8 @@ def join(device: str) -> Iterator[World]:
         chosen = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(chosen)
     options: dict[str, Any] = {"device_id": chosen} if chosen.type == "cuda" else {}
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", **options)
-    try:
-        yield World(dist.get_rank(), size, chosen)
-    finally:
-        dist.destroy_process_group()
+    # Peers wait while rank 0 tokenises, which may take hours.
+    kind = "nccl" if chosen.type == "cuda" else "gloo"
+    dist.init_process_group(kind, timeout=timedelta(hours=24), **options)
+    yield World(dist.get_rank(), size, chosen)
+    dist.destroy_process_group()  # not after a failure: a peer in the middle of a call would hang

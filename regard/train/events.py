@@ -31,7 +31,8 @@ class Begun:
     batches: int
     parameters: int
     device: str
-    skipped: tuple[str, ...] = ()
+    left_out: int = 0  # lines that could not be used
+    faults: tuple[str, ...] = ()  # the first of them, where they were read just now
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def trim_log(path: Path, step: int) -> None:
         for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
             try:
                 keep = json.loads(line)["step"] <= step
-            except ValueError:  # the killed process's last line, cut short
+            except (ValueError, KeyError, TypeError):  # a killed process's last line, cut short
                 keep = False
             rows += [line] if keep else []
         write_text(path, "".join(rows))

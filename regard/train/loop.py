@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..batch import Sizes
 from ..data.load import ahead
 from ..data.order import Order
 from ..data.read import Faults
@@ -67,11 +66,11 @@ def fit(
 
     torch.manual_seed(settings.seed)
     model = recipe.build(task.sizes)
-    if recipe.model_from:
+    if recipe.model_from and not checkpoint.all_in(folder):
         start_from(model, Path(recipe.model_from))
     model.to(device).train()
     optimizer = optim.OPTIMIZERS[settings.optimizer](model, settings)
-    progress = resume(folder, model, optimizer, settings) or Progress()
+    progress = resume(folder, model, optimizer) or Progress()
     if world.leads:
         trim_log(folder / "metrics.jsonl", progress.step)
 
@@ -86,6 +85,7 @@ def fit(
         order.batches,
         sum(p.numel() for p in model.parameters()),
         device_name(device),
+        sum(store.skipped for store in stores.values()),
         tuple(faults.first),
     )
 
@@ -96,7 +96,7 @@ def fit(
     def spent() -> float:
         return time.perf_counter() - began
 
-    with cost.metered(device, settings, spent) as energy:
+    with cost.metered(device, settings, spent, world.size) as energy:
         for batch in ahead(batches(task, stores["train"], order, progress, settings, device)):
             step = progress.step = progress.step + 1
             seed_everything(settings.seed, step, world.rank)
@@ -135,8 +135,8 @@ def fit(
                 yield Stopped(step, f"no gain in {progress.worse} validations", for_good=True)
                 break
     if world.leads:
-        example = task.batch(stores["train"], order.epoch(0)[0])
-        finish(folder, recipe, model, progress, energy, device, example)
+        example = task.batch(stores["train"], order.largest())
+        finish(folder, recipe, task, model, progress, energy, device, example)
 
 
 BEST = "best.safetensors"
@@ -167,13 +167,17 @@ def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Any:
 
 
 def prepare_stores(recipe: Recipe, task: Any, folder: Path, faults: Faults) -> dict[str, Store]:
-    """Training and validation data as ids, in the cache beside the run."""
-    parts = ["train", *(["valid"] if recipe.data.valid else [])]
-    cache = folder.parent / ".cache"
+    """All data as ids, in the cache beside the run; faults in any file show before training."""
+    data, cache = recipe.data, folder.parent / ".cache"
+    limits = {"train": data.max_length, "valid": ANY_LENGTH, "test": ANY_LENGTH}
     return {
-        part: task.store(recipe.data.files(part), cache, recipe.data.max_length, faults)
-        for part in parts
+        part: task.store(data.files(part), cache, longest, faults)
+        for part, longest in limits.items()
+        if getattr(data, part)
     }
+
+
+ANY_LENGTH = 10**9  # what is only scored may be as long as it likes
 
 
 def start_from(model: nn.Module, folder: Path) -> None:
@@ -185,9 +189,7 @@ def start_from(model: nn.Module, folder: Path) -> None:
     checkpoint.put_weights(model, checkpoint.read_tensors(path), path)
 
 
-def resume(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: Settings
-) -> Progress | None:
+def resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress | None:
     """Go on from the newest checkpoint."""
     found = checkpoint.all_in(folder)
     if not found:
@@ -213,7 +215,7 @@ def save(
             "optimizer": optim.state_of(model, optimizer),
         }
         checkpoint.save(folder, progress.step, tensors, dataclasses.asdict(progress))
-        checkpoint.clean(folder, settings.average if settings.keep == "average" else 2)
+        checkpoint.clean(folder, settings.average + 1 if settings.keep == "average" else 2)
     return Saved(progress.step, str(path))
 
 
@@ -268,6 +270,7 @@ def try_largest(
     an hour.
     """
     batch = task.batch(store, order.largest())
+    batch = batch.widen(8) if world.device.type == "cuda" else batch
     try:
         gradient(backward, batch, world, settings.accumulate)
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -275,7 +278,7 @@ def try_largest(
             f"the largest batch ({len(batch)} lines) does not fit into memory; halve "
             f"train.batch_tokens "
             f"({settings.batch_tokens}), or set "
-            f"train.accumulate={settings.accumulate * 2}, which changes no result."
+            f"train.accumulate={settings.accumulate * 2}, which costs only time."
         ) from error
     model.zero_grad(set_to_none=False)
 
@@ -295,6 +298,7 @@ def device_name(device: torch.device) -> str:
 def finish(
     folder: Path,
     recipe: Recipe,
+    task: Any,
     model: nn.Module,
     progress: Progress,
     energy: cost.Energy,
@@ -308,17 +312,19 @@ def finish(
     saved = checkpoint.all_in(folder)
     best = folder / BEST
     if settings.keep == "average":
-        paths = [path / "model.safetensors" for path in saved[-settings.average :]]
+        # A checkpoint made because somebody interrupted does not count.
+        steps = [int(path.name.removeprefix("checkpoint-")) for path in saved]
+        regular = [s for s in steps if s % settings.save_every == 0 or s == progress.step]
+        paths = [
+            folder / f"checkpoint-{step}/model.safetensors" for step in regular[-settings.average :]
+        ]
         weights = checkpoint.average(paths)
     elif settings.keep == "best" and best.is_file():
         weights = checkpoint.read_tensors(best)
     else:
         weights = checkpoint.weights_of(model)
-    checkpoint.put_weights(model, weights, folder)
-    shape = (len(batch), batch.source.shape[1], batch.inputs.shape[1])
-    sizes = Sizes(**json.loads((folder / "config.json").read_text())["sizes"])
-    per_update = cost.count(recipe.build, sizes, shape)
-    flops = per_update.flops / max(1, shape[0] * shape[2]) * progress.tokens
+    per_update = cost.count(recipe.build, task.sizes, batch)
+    flops = per_update.flops / batch.tokens * progress.tokens
     bill = {
         "steps": progress.step,
         "target_tokens": progress.tokens,

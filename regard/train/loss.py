@@ -46,7 +46,8 @@ class TokenLoss:
         ):  # padding is quicker left out than scored; a GPU would have to wait
             sides, labels, real = [side[real] for side in sides], labels[real], real[real]
         if not twice:
-            args = (sides[0], output.weight, output.bias, labels, real, self.smoothing)
+            wanted = torch.is_grad_enabled()
+            args = (sides[0], output.weight, output.bias, labels, real, self.smoothing, wanted)
             return Loss(*LinearCrossEntropy.apply(*args))  # type: ignore[no-untyped-call]
         chunks = zip(*(_chunks(x, output.weight) for x in (*sides, labels, real)), strict=True)
         parts = [
@@ -69,7 +70,8 @@ class TokenLoss:
         nll = -(p + q).gather(1, labels[:, None])[:, 0] / 2
         spread = -(p + q).mean(-1) / 2
         apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2  # KL(p‖q)/2 + KL(q‖p)/2
-        total = (1 - self.smoothing) * nll + self.smoothing * spread + self.r_drop * apart
+        # The paper adds both losses and α times the divergence; this is half of that.
+        total = (1 - self.smoothing) * nll + self.smoothing * spread + self.r_drop / 2 * apart
         return (total * real).sum(), (nll * real).sum()
 
 
@@ -99,12 +101,12 @@ class LinearCrossEntropy(torch.autograd.Function):
         labels: Tensor,
         real: Tensor,
         smoothing: float,
+        wanted: bool,
     ) -> tuple[Tensor, Tensor]:
         dtype = weight.dtype
         kind = states.device.type
         if kind != "meta" and torch.is_autocast_enabled(kind):
             dtype = torch.get_autocast_dtype(kind)
-        wanted = any(ctx.needs_input_grad)
         x, w = states.to(dtype), weight.to(dtype)
         b = None if bias is None else bias.to(dtype)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
@@ -142,7 +144,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         dx, dw, db = ctx.saved_tensors
         to_states, to_weight = ctx.dtypes
         bias = None if db is None else (db * loss).to(to_weight)
-        return (dx * loss).to(to_states), (dw * loss).to(to_weight), bias, None, None, None
+        return (dx * loss).to(to_states), (dw * loss).to(to_weight), bias, None, None, None, None
 
 
 def score_chunk(

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..parts.output import Output
+from ..parts.position import LearnedPosition
 from .settings import Settings
 
 
@@ -24,8 +26,8 @@ def adamw(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
 
 def muon(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """Muon for the matrices inside the blocks, AdamW for embeddings, norms and biases."""
-    tables = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
-    tables |= {id(part.weight) for name, part in model.named_modules() if name == "output"}
+    kinds = (nn.Embedding, Output, LearnedPosition)
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, kinds)}
     weights = [p for p in model.parameters() if p.requires_grad]
     inner = [p for p in weights if p.dim() == 2 and id(p) not in tables]
     others = [p for p in weights if p.dim() != 2 or id(p) in tables]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import shutil
@@ -17,14 +16,14 @@ from torch import nn
 from ..batch import Sizes
 from ..config import write
 from ..data.read import Faults
-from ..errors import RunError
+from ..errors import DataError, RecipeError, RunError
 from ..parts.packed import pack
 from ..tasks import TASKS, Prediction
 from . import checkpoint
 from .checkpoint import write_text
 from .distributed import World, pick
 from .events import Event
-from .loop import fit
+from .loop import ANY_LENGTH, fit
 from .recipe import Recipe, read_run
 from .validate import mean_loss
 
@@ -33,9 +32,10 @@ class Run:
     """A trained model with its task: it answers, and it can be scored."""
 
     def __init__(self, folder: Path, overrides: Sequence[str] = (), device: str = "auto") -> None:
-        self.folder = folder
+        self.folder, self.overrides = folder, tuple(overrides)
         self.recipe = read_run(folder, overrides)
         settings, path = self.recipe, find_weights(folder)
+        check_sizes(folder, settings)
         self.task: Any = TASKS[settings.task_kind].load(settings.task, settings.text, folder)
         self.model: nn.Module = settings.build(self.task.sizes)
         checkpoint.put_weights(self.model, checkpoint.read_tensors(path), path)
@@ -44,40 +44,71 @@ class Run:
         if self.device.type == "cpu":
             pack(self.model)
 
-    def predict(self, inputs: Sequence[str]) -> list[Prediction]:
-        """An answer to each input, in order."""
+    def predict(self, inputs: Sequence[str], first: int = 1) -> list[Prediction]:
+        """An answer to each input, in order; messages count from `first`."""
         if isinstance(inputs, str):
             inputs = [inputs]
         data, decode = self.recipe.data, self.recipe.decode
-        answers: list[Prediction] = self.task.predict(self.model, inputs, decode, data.max_length)
+        answers: list[Prediction] = self.task.predict(
+            self.model, inputs, decode, data.max_length, first
+        )
         return answers
 
     def evaluate(self, on: str = "test") -> dict[str, Any]:
         """Scores on the recipe's test or validation data; kept in results.json."""
-        data, began = self.recipe.data, time.perf_counter()
+        data, decode, began = self.recipe.data, self.recipe.decode, time.perf_counter()
         files, faults = data.files(on), Faults(data.skip_bad)
         inputs, references = self.task.examples(files, faults)
-        outputs = [answer.output for answer in self.predict(inputs)]
-        scores: dict[str, Any] = {"on": on, **self.task.score(outputs, references)}
-        store = self.task.store(
-            files, self.folder.parent / ".cache", data.max_length, Faults(data.skip_bad)
-        )
+        if not inputs:
+            raise DataError(f"{files[0]}: there must be a line to score, but there is none.")
+        answers = self.task.predict(self.model, inputs, decode, ANY_LENGTH)
+        scores: dict[str, Any] = {
+            "on": on,
+            **self.task.score([answer.output for answer in answers], references),
+        }
+        cache = self.folder.parent / ".cache"
+        store = self.task.store(files, cache, ANY_LENGTH, Faults(data.skip_bad))
         loss = mean_loss(self.task, self.model, store, self.recipe.train, self.device, None)
+        search = {k: v for k, v in dataclasses.asdict(decode).items() if k != "batch_tokens"}
         scores |= {
             "perplexity": round(float(torch.tensor(loss).exp()), 4),
             "perplexity_unit": self.task.unit,
-            "decode": {
-                k: v
-                for k, v in dataclasses.asdict(self.recipe.decode).items()
-                if k != "batch_tokens"
-            },
+            "decode": search,
             "examples": len(inputs),
+            "left_out": faults.count,
             "seconds": round(time.perf_counter() - began, 2),
         }
         path = self.folder / "results.json"
-        results = json.loads(path.read_text()) if path.is_file() else {}
-        write_text(path, json.dumps(results | {on: scores}, indent=1) + "\n")
+        results = read_results(path)
+        # Scores under other settings stand beside the run's own, not in their place.
+        name = " ".join([on, *self.overrides])
+        write_text(path, json.dumps(results | {name: scores}, indent=1) + "\n")
         return scores
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """The scores so far; a file that cannot be read holds none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def check_sizes(folder: Path, recipe: Recipe) -> None:
+    """The model that was trained and the recipe beside it must be the same."""
+    path = folder / "config.json"
+    try:
+        trained = json.loads(path.read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: the model's sizes must be readable, but are not.") from error
+    for key, value in vars(recipe.model).items():
+        if trained.get(key) != value:
+            raise RunError(
+                f"{path}: recipe.toml must say what was trained, but there model.{key} is "
+                f"{value!r}, "
+                f"here {trained.get(key)!r}."
+            )
 
 
 def find_weights(folder: Path) -> Path:
@@ -96,33 +127,59 @@ def start(
     fresh: bool = False,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Event]:
-    """Train in a folder: a new run, or the unfinished one that it holds."""
-    world.first(lambda: settle(recipe, folder, fresh and world.leads))
-    begun = bool(checkpoint.all_in(folder))
+    """Train in a folder: a new run, or the unfinished one that it holds.
+
+    Until the first step is about to be made, everything can be taken back: a folder made here goes,
+    and a run that `fresh` replaces is only put aside.
+    """
+    place = folder.resolve()
+    aside = place.with_name(f".{place.name}.replaced")
+    made = world.first(lambda: settle(recipe, folder, aside, fresh) if world.leads else False)
+    begun = False
     try:
-        for event in fit(recipe, folder, world, stop):
-            begun = True
-            yield event
-    except Exception:
-        if not begun and world.leads:  # nothing was trained yet: leave nothing behind
+        if not (folder / "model.safetensors").is_file():  # else trained, but not scored yet
+            for event in fit(recipe, folder, world, stop):
+                if not begun and world.leads:
+                    shutil.rmtree(aside, ignore_errors=True)
+                begun = True
+                yield event
+    except BaseException:
+        if made and not begun:
             shutil.rmtree(folder, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                folder.parent.rmdir()  # ours if it is empty
+            if aside.is_dir():
+                aside.rename(folder)
         raise
+    world.wait()
 
 
-def settle(recipe: Recipe, folder: Path, fresh: bool) -> None:
-    """Make the folder ready, or say why it cannot be used."""
+def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
+    """Make the folder ready, or say why it cannot be used; True if it was made here."""
+    with torch.device("meta"):
+        model = recipe.build(Sizes(recipe.text.size, recipe.text.size, recipe.text.joint))
+    most = getattr(model, "longest", None)
+    if most is not None and most < recipe.data.max_length:
+        raise RecipeError(
+            f"model.positions ({most}) must be at least data.max_length ({recipe.data.max_length})."
+        )
+    for part in ("train", "valid", "test"):
+        if getattr(recipe.data, part):
+            recipe.data.files(part)
+    foreign = (
+        [path.name for path in folder.iterdir() if not is_ours(path)] if folder.is_dir() else []
+    )
+    if foreign:
+        raise RunError(
+            f"{folder}: a run needs a folder of its own, but this one holds '{foreign[0]}'."
+        )
     if fresh and folder.is_dir():
-        if not (folder / "recipe.toml").is_file() and any(folder.iterdir()):
-            raise RunError(
-                f"{folder}: --fresh deletes a run folder, but this is none (no recipe.toml)."
-            )
-        shutil.rmtree(folder)
-    if (folder / "model.safetensors").is_file():
+        if Path.cwd().is_relative_to(folder.resolve()):
+            raise RunError(f"{folder}: --fresh cannot delete the folder that you are in.")
+        shutil.rmtree(aside, ignore_errors=True)
+        folder.rename(aside)
+    if (folder / CARD).is_file():
         raise RunError(
             f"{folder}: this run is finished; --fresh deletes it and starts over, "
-            f"--run DIR starts another."
+            "--run DIR starts another."
         )
     if (folder / "recipe.toml").is_file():
         before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
@@ -130,28 +187,33 @@ def settle(recipe: Recipe, folder: Path, fresh: bool) -> None:
             if value != before.get(key) and key not in MAY_CHANGE:
                 raise RunError(
                     f"{folder}: the unfinished run here has {key}={before.get(key)!r}, "
-                    f"but now it is {value!r}; "
-                    "--fresh deletes it and starts over, --run DIR starts another."
+                    f"but now it is {value!r}; --fresh deletes it and starts over, "
+                    "--run DIR starts another."
                 )
-        return
-    if folder.is_dir() and any(folder.iterdir()):
-        raise RunError(
-            f"{folder}: a new run needs a new or empty folder, but this one holds other files."
-        )
-    # What can be wrong with the files' names or the model's sizes is found before anything is made.
-    with torch.device("meta"):
-        recipe.build(Sizes(recipe.text.size, recipe.text.size, recipe.text.joint))
-    for part in ("train", "valid", "test"):
-        if getattr(recipe.data, part):
-            recipe.data.files(part)
+        return False
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{folder}: the run folder could not be made ({error.strerror}).") from error
     write_text(folder / "recipe.toml", write(recipe.rows("origin")))
+    return True
 
 
-# Settings that change neither the model nor the way to it.
+def is_ours(path: Path) -> bool:
+    """Whether a file in a run folder is one that a run makes; no other is ever deleted."""
+    name = path.name
+    made = name in OURS or name.startswith("checkpoint-") or name == "tensorboard"
+    return made or (name.startswith(".") and name.endswith(".part"))
+
+
+OURS = {
+    "recipe.toml", "tokenizer.json", "source.json", "target.json", "model.safetensors",
+    "best.safetensors", "config.json", "metrics.jsonl", "results.json", "cost.json", "README.md",
+    "attention.png", "alignment.png", "see.html",
+}  # fmt: skip
+CARD = "README.md"  # the last thing written: its presence says that a run is finished and scored
+
+# Settings that may be others when a run goes on.
 MAY_CHANGE = {
     "train.device",
     "train.log_every",
@@ -159,7 +221,6 @@ MAY_CHANGE = {
     "train.accumulate",
     "train.watts",
     "train.grams_per_kwh",
-    "train.save_every",
     "data.obtain",
 }
 

@@ -9,19 +9,21 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from .schedule import SCHEDULES
 
+Decay = Annotated[float, Ge(0), Lt(1)]
+
 
 @dataclass(frozen=True)
 class Settings:
     """How a model is trained."""
 
-    steps: Annotated[int, Gt(0), "updates of the weights"] = 10000
-    seed: Annotated[int, Ge(0), "the same seed on the same machine gives the same weights"] = 0
-    batch_tokens: Annotated[int, Gt(0), "tokens an update, padding counted, on the longer side"] = (
-        4096
-    )
-    accumulate: Annotated[
-        int, Gt(0), "pieces a batch is cut into to save memory; changes no result"
-    ] = 1
+    steps: Annotated[int, Gt(0), Lt(2**53), "updates of the weights"] = 10000
+    seed: Annotated[
+        int, Ge(0), Lt(2**63), "the same seed on the same machine gives the same weights"
+    ] = 0
+    batch_tokens: Annotated[
+        int, Gt(0), Lt(2**31), "tokens an update, padding counted, on the longer side"
+    ] = 4096
+    accumulate: Annotated[int, Gt(0), Le(1024), "pieces a batch is cut into to save memory"] = 1
     optimizer: Annotated[Literal["adamw", "muon"], "muon: orthogonal updates of the matrices"] = (
         "adamw"
     )
@@ -31,14 +33,14 @@ class Settings:
     final_rate: Annotated[
         float, Ge(0), Le(1), "the part of the rate that cosine and linear end at"
     ] = 0.0
-    betas: Annotated[tuple[float, float], "AdamW's decay of the two moments"] = (0.9, 0.98)
+    betas: Annotated[tuple[Decay, Decay], "AdamW's decay of the two moments"] = (0.9, 0.98)
     epsilon: Annotated[float, Gt(0), "AdamW's guard against division by zero"] = 1e-9
     weight_decay: Annotated[
         float, Ge(0), "AdamW's decay of matrices; norms and biases are spared"
     ] = 0.0
     clip: Annotated[float, Ge(0), "longest gradient, by its norm; 0: as it comes"] = 1.0
     smoothing: Annotated[
-        float, Ge(0), Lt(1), "label smoothing: the part given to all other tokens"
+        float, Ge(0), Lt(1), "label smoothing: the part spread over all tokens"
     ] = 0.1
     r_drop: Annotated[
         float, Ge(0), "R-Drop: weight of the distance between two dropouts; 0: off"
@@ -61,7 +63,7 @@ class Settings:
     ] = "auto"
     compile: Annotated[
         Literal["auto", "off", "graph", "full"],
-        "graph: capture CUDA graphs; full: torch.compile as well",
+        "graph: captured CUDA graphs, on one GPU; full: torch.compile",
     ] = "auto"
     watts: Annotated[
         float, Ge(0), "power to estimate energy by where none can be read; 0: by device"

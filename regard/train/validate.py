@@ -51,10 +51,9 @@ def validate(
     worth = -loss
     if recipe.train.best_by == "metric" and task.metric in scores:
         worth = scores[task.metric] * (1 if task.higher_is_better else -1)
+    worth = world.told(worth)  # only rank 0 has answered and scored; all must agree
     best = progress.best is None or worth > progress.best
     progress.best, progress.worse = (worth, 0) if best else (progress.best, progress.worse + 1)
-    if world.size > 1:  # only rank 0 may have scored; all must agree
-        best = world.any(best and world.leads)
     return Scored(progress.step, scores, best)
 
 

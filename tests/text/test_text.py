@@ -147,6 +147,15 @@ def test_dropout_follows_the_seed_and_nothing_else(texts):
     assert one == two != fresh.encode(lines, np.random.default_rng(1))
 
 
+def test_dropout_leaves_the_unknown_unknown():
+    text = learn(LINES, small("bpe", bytes=False))
+    ids = text.encode(["one 語 two"])[0]
+    assert UNK in ids
+    cut = Dropout(text, 0.5).recut([ids, []], np.random.default_rng(0))
+    assert cut[0].count(UNK) == ids.count(UNK)
+    assert text.decode(cut) == text.decode([ids, []])
+
+
 def test_only_bpe_has_merges_to_drop(texts):
     with pytest.raises(RecipeError, match="only text.kind=bpe has merges"):
         Dropout(texts["words"], 0.1)
