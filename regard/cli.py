@@ -75,6 +75,7 @@ def demo(
         _train("translate-tatoeba", [], run, fresh)
     else:
         console.print(f"{run} is trained already; --fresh trains it anew.")
+        _print_scores(console, json.loads((run / "results.json").read_text())["test"])
     trained = load(run)
     inputs, references = trained.task.examples(trained.recipe.data.files("test"), Faults())
     picked = range(0, len(inputs), max(1, len(inputs) // 10))[:10]
@@ -85,7 +86,6 @@ def demo(
     for i, answer in zip(picked, answers, strict=True):
         table.add_row(inputs[i], answer.output, references[i])
     console.print(table)
-    _print_scores(console, json.loads((run / "results.json").read_text())["test"])
     picture = trained.see("The little cat is sleeping on my bed.").save(run / "alignment.png")
     console.print(f"\nWhat each French word looked at: {picture}", soft_wrap=True)
     console.print("\nWhat to type next:", style="bold")
@@ -371,13 +371,13 @@ class Drawing:
 
 
 def _print_scores(console: Any, scores: dict[str, Any]) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
     table = Table(
         "score",
         "value",
         "95 % interval",
-        "signature",
+        Column("signature", overflow="fold"),
         title=f"on {scores['on']}, {scores['examples']} examples",
     )
     for name, value in scores.items():

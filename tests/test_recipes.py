@@ -40,11 +40,9 @@ def test_it_trains_for_two_steps(name, tmp_path):
     """On its own data where they are shipped; else on files of the same names, with a smaller
     model.
     """
-    recipe, overrides = (
-        read(name),
-        ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2"]
-    overrides += ["decode.max_new_tokens=16"],
-    )
+    recipe = read(name)
+    overrides = ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2"]
+    overrides += ["decode.max_new_tokens=16"]
     if "corpora" not in recipe.data.root:
         for part, count in (("train", 400), ("valid", 10), ("test", 10)):
             for file, write in zip(getattr(recipe.data, part), (str, translate), strict=True):
