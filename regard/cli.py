@@ -272,7 +272,7 @@ def _train(recipe: str, settings: Sequence[str], run: Path | None, fresh: bool) 
         asked.append(number)
         print("\nsaving; again to leave at once", file=sys.stderr)
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
     try:
         trained = start(
             recipe,
@@ -285,12 +285,13 @@ def _train(recipe: str, settings: Sequence[str], run: Path | None, fresh: bool) 
     finally:
         if drawing is not None:
             drawing.close()
-        signal.signal(signal.SIGINT, before)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
     if not leads:
         return
     if asked and not (trained.folder / "model.safetensors").is_file():
         print(f"saved in {trained.folder}; the same command goes on from there.", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + asked[0])  # 130 for Ctrl-C, 143 for what a batch system sends
     results = trained.folder / "results.json"
     if results.is_file():
         for scores in json.loads(results.read_text()).values():

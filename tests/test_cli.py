@@ -115,7 +115,8 @@ def test_a_finished_run_is_not_overwritten(main, toy):
     main("train", toy.name, "train.steps=3", "--run", "r", "--fresh")
 
 
-def test_interrupted_saves_and_goes_on(toy, tmp_path, shell):
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_saves_and_goes_on(toy, tmp_path, main, kind):
     command = [
         sys.executable,
         "-m",
@@ -131,16 +132,16 @@ def test_interrupted_saves_and_goes_on(toy, tmp_path, shell):
     ) as process:
         for line in process.stdout:
             if line.startswith("step     10"):
-                process.send_signal(signal.SIGINT)
+                process.send_signal(kind)
                 break
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + kind
     assert "saved in runs/toy; the same command goes on from there." in errors
     (checkpoint,) = (tmp_path / "runs/toy").glob("checkpoint-*")
     assert 10 <= int(checkpoint.name.removeprefix("checkpoint-")) < 3000
-    said = shell("predict", "runs/toy", "one cats").stdout
+    said = main("predict", "runs/toy", "one cats").out
     assert said.endswith("\n")
-    refused = shell("train", toy.name, "train.steps=7", status=2).stderr
+    refused = main("train", toy.name, "train.steps=7", status=2).err
     assert (
         "the unfinished run here has train.steps=3000, but now it is 7; --fresh deletes it"
         in refused
