@@ -33,15 +33,20 @@ class Faults:
             self.first.append(f"{where}: {what}")
 
 
-def lines(path: Path) -> Iterator[str]:
-    """The lines of a text file without their ends. Only \\n ends a line, so files stay aligned."""
+def lines(path: Path, lenient: bool = False) -> Iterator[str]:
+    """The lines of a text file without their ends. Only \\n ends a line, so files stay aligned.
+
+    A line that is not UTF-8 stops the reading; leniently, it comes with its bytes escaped, which
+    `is_text` tells.
+    """
     if not path.is_file():
         raise DataError(f"{path}: no such file.")
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number, raw in enumerate(file, 1):
-                text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+                text = raw.decode("utf-8", "surrogateescape" if lenient else "strict")
+                text = text.removesuffix("\n").removesuffix("\r")
                 yield text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         raise DataError(
@@ -55,7 +60,7 @@ def lines(path: Path) -> Iterator[str]:
 
 def records(path: Path, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
     """Numbered objects of a JSONL file."""
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(lines(path, faults.skip), 1):
         if not line.strip():
             continue
         try:
@@ -69,13 +74,22 @@ def records(path: Path, faults: Faults) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, record
 
 
-def table(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+def is_text(line: str) -> bool:
+    """Whether a string can be written as UTF-8; files, JSON and shells can bring what cannot."""
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def table(path: Path, separator: str, lenient: bool = False) -> Iterator[tuple[int, list[str]]]:
     """Numbered rows of a TSV (no quoting) or CSV (quoted as usual) file."""
     if separator == "\t":
-        for number, line in enumerate(lines(path), 1):
+        for number, line in enumerate(lines(path, lenient), 1):
             yield number, line.split("\t")
         return
-    text = io.StringIO("\n".join(lines(path)), newline="")
+    text = io.StringIO("\n".join(lines(path, lenient)), newline="")
     reader = csv.reader(text, strict=True)
     while True:
         number = reader.line_num + 1

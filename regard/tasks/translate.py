@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..batch import Pairs, Sizes
-from ..data.read import Faults, kind_of, lines, records, table
+from ..data.read import Faults, is_text, kind_of, lines, records, table
 from ..data.store import Store, fingerprint, write
 from ..decode import DECODERS, Hypothesis, Limits
 from ..decode import Settings as Decode
@@ -51,29 +51,20 @@ class TranslateSettings:
 
 def read(files: Sequence[Path], settings: TranslateSettings, faults: Faults) -> Iterator[Example]:
     """Examples of two aligned files, a TSV, or JSONL; unusable lines are told to `faults`."""
-    rows = read_aligned(files) if len(files) == 2 else read_single(files, settings, faults)
+    rows = read_aligned(files, faults) if len(files) == 2 else read_single(files, settings, faults)
     for row in rows:
         if not row.source.strip() or not row.target.strip():
             faults.report(row.where, "both sides must have text, but one is empty")
             continue
         if not is_text(row.source) or not is_text(row.target):
-            faults.report(row.where, "the text must be Unicode, but holds half a character")
+            faults.report(row.where, "the text must be UTF-8, but is not")
             continue
         yield row
 
 
-def is_text(line: str) -> bool:
-    """Whether a string can be written as UTF-8; JSON and shells can bring halves of characters."""
-    try:
-        line.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def read_aligned(files: Sequence[Path]) -> Iterator[Example]:
+def read_aligned(files: Sequence[Path], faults: Faults) -> Iterator[Example]:
     left, right = files
-    pairs = zip_longest(lines(left), lines(right))
+    pairs = zip_longest(lines(left, faults.skip), lines(right, faults.skip))
     for number, (source, target) in enumerate(pairs, 1):
         if source is None or target is None:
             longer, shorter = (right, left) if source is None else (left, right)
@@ -85,7 +76,7 @@ def read_aligned(files: Sequence[Path]) -> Iterator[Example]:
 
 
 def read_tsv(path: Path, settings: TranslateSettings, faults: Faults) -> Iterator[Example]:
-    for number, cells in table(path, "\t"):
+    for number, cells in table(path, "\t", faults.skip):
         if len(cells) < 2:
             faults.report(
                 f"{path}:{number}",
@@ -268,7 +259,7 @@ class Translate:
         """A translation for each line; an empty line has an empty one."""
         for number, line in enumerate(inputs, first):
             if not is_text(line):
-                raise InputError(f"input {number}: the text must be Unicode, but is not.")
+                raise InputError(f"input {number}: the text must be UTF-8, but is not.")
         ids = self.source.encode(inputs)
         for number, row in enumerate(ids, first):
             if len(row) >= longest:

@@ -138,3 +138,21 @@ def test_lines_that_cannot_be_used_stop_or_are_counted(case, tmp_path):
     assert [example.source for example in read([path], Settings(), faults)] == ["one", "two"]
     assert faults.count == 1
     assert said in faults.first[0]
+
+
+@pytest.mark.parametrize("form", ["tsv", "aligned", "jsonl"])
+def test_a_line_that_is_not_utf8_can_be_skipped(form, tmp_path):
+    if form == "tsv":
+        files = [write(tmp_path / "a.tsv", b"one\tun\ntwo\td\xe9ux\nthree\ttrois\n")]
+    elif form == "aligned":
+        files = [
+            write(tmp_path / "a.en", b"one\ntwo\nthree\n"),
+            write(tmp_path / "a.fr", b"un\nd\xe9ux\ntrois\n"),
+        ]
+    else:
+        bad = b'{"source": "two", "target": "\\ud800"}\n'
+        files = [write(tmp_path / "a.jsonl", f"{ONE}\n".encode() + bad + f"{TWO}\n".encode())]
+    faults = Faults(skip=True)
+    assert len(list(read(files, Settings(), faults))) == 2
+    assert faults.count == 1
+    assert ":2: the text must be UTF-8, but is not" in faults.first[0]
