@@ -49,18 +49,14 @@ class Pairs:
 
     @property
     def tokens(self) -> int:
-        """Words to predict, `eos` counted and padding not; asked for before the batch moves to a
-        GPU.
-        """
+        """Words to predict, `eos` counted, padding not; asked for while still on the CPU."""
         return int(self.target_lengths.sum())
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.source, self.source_lengths, self.target, self.target_lengths
 
     def widen(self, multiple: int) -> Pairs:
-        """Padded on to a multiple, so that there are few shapes; one column of the target is its
-        shift.
-        """
+        """Padded on to a multiple, so that there are few shapes; `inputs` counts, not `target`."""
         source, target = (-self.source.shape[1]) % multiple, (1 - self.target.shape[1]) % multiple
         return Pairs(
             nn.functional.pad(self.source, (0, source)),

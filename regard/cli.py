@@ -398,9 +398,7 @@ def _chunks(lines: Iterator[str], size: int = 512) -> Iterator[list[str]]:
 
 
 def _arriving() -> Iterator[list[str]]:
-    """Lines of standard input, as many at once as have come: one is answered at once, many
-    together.
-    """
+    """Lines of standard input, as many at a time as have come by then."""
     import os
     import queue
     import threading

@@ -37,9 +37,7 @@ def test_what_is_printed_whole_can_be_read_back(name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_trains_for_two_steps(name, tmp_path):
-    """On its own data where they are shipped; else on files of the same names, with a smaller
-    model.
-    """
+    """On its own data where they are shipped; else on toy files, with a smaller model."""
     recipe = read(name)
     overrides = ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2"]
     overrides += ["decode.max_new_tokens=16"]

@@ -1,6 +1,4 @@
-"""Read this first: docs/walk.md, executed. A sentence goes forward through the rooms, file by
-file.
-"""
+"""Read this first: docs/walk.md, executed; a sentence goes through the rooms."""
 
 import re
 from pathlib import Path

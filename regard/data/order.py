@@ -1,6 +1,4 @@
-"""Which rows make up which batch: a pure function of seed and epoch, so resuming jumps to its
-place.
-"""
+"""Which rows make up which batch: a pure function of seed and epoch."""
 
 from __future__ import annotations
 

@@ -49,9 +49,7 @@ class Store:
     def padded(
         self, name: str, rows: NDArray[np.integer[Any]], first: Sequence[int], last: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows as one zero-padded rectangle between the ids `first` and `last`.  -> (B, width),
-        (B,)
-        """
+        """Zero-padded rows between the ids `first` and `last`.  -> (B, width), (B,)"""
         starts = self._starts[name][rows]
         counts = self._starts[name][rows + 1] - starts
         width = int(counts.max(initial=0))

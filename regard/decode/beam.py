@@ -75,8 +75,7 @@ def beam(
 
     At each step the 2N best continuations are looked at: those that end leave for the ended
     answers if they are among the best N, the best N others go on. Scores are sums of log-
-    probability
-    divided by (length ** length_penalty), `eos` counted in the length.
+    probability divided by (length ** length_penalty), `eos` counted in the length.
     """
     beams, penalty = settings.num_beams, settings.length_penalty
     obey = Rules(limits, settings)
@@ -133,9 +132,7 @@ def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def finished(search: Search, length: int, settings: Settings) -> Tensor:
-    """Whether a search can stop: it has N answers, and by `early_stopping` none better will come.
-    (B,)
-    """
+    """Whether a search has N answers and will find none better.  -> (B,)"""
     full = search.ended_scores[:, -1] > NEVER
     if settings.early_stopping is True:
         return full

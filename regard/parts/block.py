@@ -13,9 +13,7 @@ from .state import State
 
 
 class Block(nn.Module):
-    """(B, T, D) -> (B, T, D). With `cross` it is a decoder's block (Vaswani et al. 2017, section
-    3.1).
-    """
+    """An encoder's block; with `cross`, a decoder's (Vaswani 2017, 3.1).  (B, T, D) -> (B, T, D)"""
 
     def __init__(
         self,

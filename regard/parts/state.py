@@ -19,17 +19,16 @@ class Cache:
     """Keys and values of every block, preallocated; rows may have different lengths.
 
     While all rows are equally long, `used` says how long, and plain slices do; where only the
-    tensor
-    `lengths` knows (prompts of several lengths, a captured graph), writes and masks go by it.
+    tensor `lengths` knows (prompts of several lengths, a captured graph), writes and masks go by
+    it.
     """
 
     keys: Tensor  # (L, B, H, S, K)
     values: Tensor  # (L, B, H, S, K)
     lengths: Tensor  # (B,)
     used: int | None = 0
-    spare: tuple[Tensor, Tensor] | None = (
-        None  # where `select` writes, in turn with keys and values
-    )
+    # Where `select` writes, in turn with keys and values.
+    spare: tuple[Tensor, Tensor] | None = None
 
     @classmethod
     def empty(cls, depth: int, rows: int, heads: int, head_width: int, like: Tensor) -> Cache:
@@ -94,9 +93,7 @@ class Cache:
 
 @dataclass
 class Memory:
-    """Keys and values of what is attended to from outside, for M sources read by `group` rows
-    each.
-    """
+    """Keys and values from outside, of M sources that `group` rows each read."""
 
     keys: list[Tensor]  # L of (M, H, S, K)
     values: list[Tensor]
@@ -104,9 +101,7 @@ class Memory:
     group: int = 1
 
     def follow(self, rows: Tensor) -> None:
-        """Keep what these rows read: once for each group that stays whole, else once for each
-        row.
-        """
+        """Keep what these rows read: once a group while groups are whole, else once a row."""
         sources = rows // self.group
         if self.group > 1 and len(rows) % self.group == 0:
             groups = sources.unflatten(0, (-1, self.group))

@@ -12,9 +12,7 @@ from . import capture
 
 
 def write(run: Run) -> None:
-    """What it is, data, scores, cost, how to use it, one picture; from the files of the run
-    alone.
-    """
+    """What it is, data, scores, cost, how to use it, one picture."""
     recipe, folder = run.recipe, run.folder
     results = _json(folder / "results.json")
     bill = _json(folder / "cost.json")

@@ -1,6 +1,4 @@
-"""Runs as Python users meet them: `regard.load`, `regard.train`, and a run that can be looked
-into.
-"""
+"""Runs as Python users meet them: `load`, `train`, and a run that can be looked into."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Text to ids and back. `learn` makes a vocabulary from lines; `Text` uses it and keeps it in a
-file.
-"""
+"""Text to ids and back: `learn` makes a vocabulary, `Text` uses it."""
 
 from .learn import KINDS, Settings, learn
 from .text import BOS, EOS, PAD, SPECIALS, UNK, Text

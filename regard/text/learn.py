@@ -134,9 +134,7 @@ def _whole(tokenizer: Tokenizer, lines: Iterable[str], settings: Settings) -> To
 
 
 def _subwords(model: Any, settings: Settings) -> Tokenizer:
-    """A space becomes a sign of its own at the head of the next word; decoding reverses it
-    exactly.
-    """
+    """A space becomes a sign at the head of the next word; decoding reverses it exactly."""
     tokenizer = Tokenizer(model)
     spaces = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
     tokenizer.normalizer = normalizers.Sequence([*_normalisers(settings), *spaces])
@@ -170,9 +168,7 @@ def _reserved(settings: Settings) -> list[str]:
 
 
 def _settle(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
-    """The trainer's scores differ in the 14th digit from run to run; round and order them for
-    good.
-    """
+    """The trainer's scores differ in their last digits from run to run; settle them."""
     whole = json.loads(tokenizer.to_str())
     vocabulary = [[token, round(score, 6)] for token, score in whole["model"]["vocab"]]
     learned = sorted(vocabulary[reserved:], key=lambda entry: (-entry[1], entry[0]))
@@ -181,9 +177,7 @@ def _settle(tokenizer: Tokenizer, reserved: int) -> Tokenizer:
 
 
 def _unregister(tokenizer: Tokenizer, byte_fallback: bool = False) -> Tokenizer:
-    """Keep the specials' ids but stop the library from finding them in text: `<eos>` typed is not
-    eos.
-    """
+    """Keep the specials' ids, but never find them in text: `<eos>` typed is not eos."""
     whole = json.loads(tokenizer.to_str())
     whole["added_tokens"] = []
     if byte_fallback:

@@ -1,6 +1,4 @@
-"""A vocabulary with its rules: all that turns raw text into ids and ids into raw text, in one
-file.
-"""
+"""A vocabulary with its rules: raw text to ids and back, all in one file."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ class Text:
         return normal.removeprefix(SPACE).replace(SPACE, " ")
 
     def words(self, line: str) -> list[str]:
-        """A line cut where tokens may not cross: words, numbers, signs, each with its space
-        before it.
-        """
+        """A line cut where tokens may not cross: words, numbers, signs, with the space before."""
         normal = (
             line
             if self.tokenizer.normalizer is None

@@ -1,6 +1,4 @@
-"""Forward and backward of one piece of a batch: as it is, between peers, or captured as CUDA
-graphs.
-"""
+"""Forward and backward of a piece of a batch: plain, between peers, or as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -71,8 +69,8 @@ class Graphs:
     """The kernels of each shape captured once and replayed.
 
     A small model's step is hundreds of short kernels, and starting them one by one takes longer
-    than
-    running them. A shape is captured when it comes a second time; beyond `most` shapes, none is.
+    than running them. A shape is captured when it comes a second time; beyond `most` shapes, none
+    is.
     """
 
     def __init__(self, plain: Plain, most: int = 64) -> None:

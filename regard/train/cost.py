@@ -145,9 +145,7 @@ def estimate(
     train: Settings,
     length: int = 32,
 ) -> dict[str, Any]:
-    """The bill before training, for lines of `length` tokens; time by what a matrix product
-    reaches here.
-    """
+    """The bill before training, for lines of `length` tokens."""
     device = pick(train.device)
     rows = max(1, train.batch_tokens // length)
     ids = torch.zeros(rows, length + 1, dtype=torch.long)

@@ -76,9 +76,7 @@ class Stopped:
 
 @dataclass
 class Progress:
-    """All that a run must remember beside weights and optimizer; everything random follows from
-    it.
-    """
+    """What a run must remember beside weights and optimizer."""
 
     step: int = 0
     tokens: int = 0

@@ -36,9 +36,8 @@ def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Tenso
     p.
 
     The batch is cut by rows into `pieces` for each rank. Sums are divided by the tokens of the
-    whole
-    batch, so neither the cut nor the number of ranks changes the result. A rank without rows takes
-    part with one row that counts nothing, so that nobody waits for it.
+    whole batch, so neither the cut nor the number of ranks changes the result. A rank without
+    rows takes part with one row that counts nothing, so that nobody waits for it.
     """
     nll = torch.zeros((), device=world.device)
     for piece in range(pieces):
@@ -54,9 +53,7 @@ def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Tenso
 def fit(
     recipe: Recipe, folder: Path, world: World, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[Event]:
-    """Train until done, from the last checkpoint where there is one; leaves the run folder
-    complete.
-    """
+    """Train until done, from the last checkpoint where there is one."""
     settings, device = recipe.train, world.device
     faults = Faults(recipe.data.skip_bad)
     task = world.first(lambda: prepare_task(recipe, folder, faults))
@@ -266,9 +263,7 @@ def try_largest(
     world: World,
     settings: Settings,
 ) -> None:
-    """Forward and backward of the largest batch, so that too little memory shows now and not in
-    an hour.
-    """
+    """Run the largest batch, so that too little memory shows now and not in an hour."""
     batch = task.batch(store, order.largest())
     batch = batch.widen(8) if world.device.type == "cuda" else batch
     try:
@@ -305,9 +300,7 @@ def finish(
     device: torch.device,
     batch: Any,
 ) -> None:
-    """Choose the weights, write the bill; model.safetensors comes last and says that the run is
-    done.
-    """
+    """Choose the weights, write the bill; model.safetensors comes last."""
     settings = recipe.train
     saved = checkpoint.all_in(folder)
     best = folder / BEST

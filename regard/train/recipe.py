@@ -44,9 +44,7 @@ class Recipe:
         return model
 
     def rows(self, notes: str) -> dict[str, list[tuple[str, Any, str]]]:
-        """Every key with its value and a note: where it came from (`origin`), or what it is
-        (`comment`).
-        """
+        """Every key with its value and its `origin` or its `comment`."""
         kinds = {"task": self.task_kind, "model": self.model_kind}
         table: dict[str, list[tuple[str, Any, str]]] = {}
         for section in config.SECTIONS:

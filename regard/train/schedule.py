@@ -38,8 +38,6 @@ SCHEDULES: dict[str, Callable[[int, int, int, float], float]] = {
 
 
 def rate_at(name: str, step: int, steps: int, warmup: int, final: float) -> float:
-    """The part of the highest rate at step 1, 2, …: a rise over `warmup` steps, then the
-    schedule.
-    """
+    """The part of the highest rate at step 1, 2, …: a rise, then the schedule."""
     rise = min(1.0, step / warmup) if warmup else 1.0
     return rise * SCHEDULES[name](step, steps, warmup, final)

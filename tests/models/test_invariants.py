@@ -1,6 +1,4 @@
-"""What must hold for every model, whatever it is made of; a new one is covered when it has a
-name.
-"""
+"""What must hold for every model; a new one is covered when it has a name."""
 
 import pytest
 import torch
@@ -73,9 +71,7 @@ def test_step_by_step_equals_one_pass(kind, more):
 
 
 def test_rows_can_be_repeated_and_selected(kind, more):
-    """Three copies of each row, shuffled inside their groups, then one group less, then single
-    rows.
-    """
+    """Copies of each row, shuffled in their groups, then fewer groups, then single rows."""
     model, batch = small_model(kind, **more), random_pairs()
     with torch.no_grad():
         whole = model(batch)

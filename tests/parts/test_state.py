@@ -1,6 +1,4 @@
-"""The cache when rows have different lengths: prompts that are filled in at once, then single
-steps.
-"""
+"""The cache when rows have different lengths."""
 
 import torch
 
