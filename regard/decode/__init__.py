@@ -1,10 +1,11 @@
 """From scores to sequences, over two calls alone: `start(batch)` and `step(last, state)`."""
 
 from .beam import beam
+from .graph import quickest
 from .greedy import greedy
 from .sample import sample
 from .settings import Hypothesis, Limits, Settings
 
 DECODERS = {"beam": beam, "greedy": greedy, "sample": sample}
 
-__all__ = ["DECODERS", "Hypothesis", "Limits", "Settings"]
+__all__ = ["DECODERS", "Hypothesis", "Limits", "Settings", "quickest"]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .leave import LOOK, worth_leaving
 from .rules import Rules
 from .settings import Generator, Hypothesis, Limits, Settings
 
 NEVER = float("-inf")
-# Steps between looks at who is done; on a GPU, looking means waiting.
-LOOK = defaultdict(lambda: 4, cpu=1)
 
 
 @dataclass
@@ -108,7 +106,7 @@ def beam(
         rows = (
             torch.arange(len(parents), device=parents.device)[:, None] * beams + parents
         ).flatten()
-        if (length % every == 0 or length == longest) and done.any():
+        if (length % every == 0 or length == longest) and worth_leaving(done):
             harvest(search, done, answers, settings.num_return_sequences)
             stay = (~done).nonzero()[:, 0]
             if not len(stay):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -132,6 +133,15 @@ class Attention(nn.Module):
         k, v = kv.unflatten(-1, (2, self.key_heads, -1)).transpose(1, 3).unbind(2)
         return k, v
 
+    def ask_and_remember(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Both of one sequence by one product, which trains faster than two."""
+        parts = self.query, self.memory
+        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
+        joined = F.linear(query, torch.cat([part.weight for part in parts]), bias)
+        heads = joined.unflatten(-1, (self.heads + 2 * self.key_heads, -1)).transpose(1, 2)
+        q, k, v = heads.split((self.heads, self.key_heads, self.key_heads), 1)
+        return q, k, v
+
     def forward(
         self,
         query: Tensor,
@@ -142,8 +152,10 @@ class Attention(nn.Module):
         causal: bool = False,
         positions: Tensor | None = None,
     ) -> Tensor:
-        q = self.ask(query)
-        k, v = self.remember(query if memory is None else memory)
+        if memory is None and torch.is_grad_enabled():
+            q, k, v = self.ask_and_remember(query)
+        else:
+            q, (k, v) = self.ask(query), self.remember(query if memory is None else memory)
         if positions is not None:
             q, k = self.position.turn(q, positions), self.position.turn(k, positions)
         return self.join(self.attend(q, k, v, mask, bias, causal))

@@ -18,15 +18,18 @@ GROWTH = 32  # places added at a time: little to copy in `select`, seldom a new 
 class Cache:
     """Keys and values of every block, preallocated; rows may have different lengths.
 
-    While all rows are equally long, `used` says how long, and plain slices do; where only the
-    tensor `lengths` knows (prompts of several lengths, a captured graph), writes and masks go by
-    it.
+    While all rows are equally long and the host knows it, `used` says how long, and plain slices
+    do; where only the tensor `lengths` knows (prompts of several lengths, a captured graph), writes
+    and masks go by it. Rows of one length (`even`) are still written with one call.
     """
 
     keys: Tensor  # (L, B, H, S, K)
     values: Tensor  # (L, B, H, S, K)
     lengths: Tensor  # (B,)
     used: int | None = 0
+    even: bool = True
+    most: int = 0  # no row is longer, as far as the host has seen
+    seen: Tensor | None = None  # the mask of this step, where there is one: the same for all blocks
     # Where `select` writes, in turn with keys and values.
     spare: tuple[Tensor, Tensor] | None = None
 
@@ -44,10 +47,17 @@ class Cache:
             self.keys = torch.cat((self.keys, self.keys.new_zeros(shape)), 3)
             self.values = torch.cat((self.values, self.values.new_zeros(shape)), 3)
 
+    def fix(self, places: int) -> None:
+        """From now on nothing moves: room for so many tokens, and only tensors tell how many."""
+        self.reserve(places)
+        self.used, self.spare = None, None
+
     def places(self, count: int) -> Tensor:
         """Where the next `count` tokens will stand.  -> (count,) or (B, count)"""
         steps = torch.arange(count, device=self.lengths.device)
-        return steps + self.used if self.used is not None else steps + self.lengths[:, None]
+        if self.used is not None:
+            return steps + self.used
+        return steps + (self.lengths[:1] if self.even else self.lengths[:, None])
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Write new keys and values of one block; all that may be seen, and the mask for it.
@@ -65,21 +75,34 @@ class Cache:
             if count > 1:
                 mask = torch.ones(count, end, dtype=torch.bool, device=k.device).tril(self.used)
             return self.keys[layer, :, :, :end], self.values[layer, :, :, :end], mask
-        places = self.places(count)  # (B, T)
-        rows = torch.arange(len(k), device=k.device)[:, None]
-        self.keys[layer][rows, :, places] = k.transpose(1, 2)
-        self.values[layer][rows, :, places] = v.transpose(1, 2)
-        seen = torch.arange(self.keys.shape[3], device=k.device) <= places[..., None]  # (B, T, S)
-        return self.keys[layer], self.values[layer], seen[:, None]
+        places = self.places(count)  # (T,) or (B, T)
+        if self.even:
+            self.keys[layer].index_copy_(2, places, k)
+            self.values[layer].index_copy_(2, places, v)
+        else:
+            rows = torch.arange(len(k), device=k.device)[:, None]
+            self.keys[layer][rows, :, places] = k.transpose(1, 2)
+            self.values[layer][rows, :, places] = v.transpose(1, 2)
+        if layer == 0 or self.seen is None:
+            every = torch.arange(self.keys.shape[3], device=k.device)
+            seen = every <= places[..., None]  # (T, S) or (B, T, S)
+            self.seen = seen if self.even else seen[:, None]
+        return self.keys[layer], self.values[layer], self.seen
 
     def advance(self, count: int) -> None:
         """All blocks have written `count` tokens."""
         self.lengths = self.lengths + count
+        self.most += count
+        self.seen = None
         if self.used is not None:
             self.used += count
 
     def select(self, rows: Tensor) -> None:
         """Reorder into the spare tensors and swap: fresh memory at every step would cost more."""
+        if self.used is None and len(rows) == len(self.lengths):  # nothing may move
+            for tensor, dim in ((self.keys, 1), (self.values, 1), (self.lengths, 0)):
+                tensor.copy_(tensor.index_select(dim, rows))
+            return
         shape = (self.keys.shape[0], len(rows), *self.keys.shape[2:])
         if self.spare is None or self.spare[0].shape != shape:
             self.spare = self.keys.new_empty(shape), self.values.new_empty(shape)
@@ -131,6 +154,30 @@ class State:
         if self.memory is not None:
             self.memory.group *= count
         return self
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row, as far as the host has seen."""
+        return self.cache.most
+
+    def fix(self, places: int) -> None:
+        """Make room for `places` tokens, after which steps move no tensor."""
+        self.cache.fix(places)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step reads or writes."""
+        past = [self.cache.keys, self.cache.values, self.cache.lengths]
+        if self.memory is None:
+            return past
+        return [*past, *self.memory.keys, *self.memory.values, self.memory.mask]
+
+    def put(self, tensors: list[Tensor]) -> None:
+        """Use these in place of its own, in the order of `tensors`."""
+        self.cache.keys, self.cache.values, self.cache.lengths, *rest = tensors
+        if self.memory is not None:
+            depth = len(self.memory.keys)
+            self.memory.keys, self.memory.values = rest[:depth], rest[depth : 2 * depth]
+            self.memory.mask = rest[-1]
 
     def select(self, rows: Tensor) -> State:
         """The rows asked for, in that order; as many as there are stay within their groups."""

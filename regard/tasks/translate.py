@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..batch import Pairs, Sizes
 from ..data.read import Faults, is_text, kind_of, lines, records, table
 from ..data.store import Store, fingerprint, write
-from ..decode import DECODERS, Hypothesis, Limits
+from ..decode import DECODERS, Hypothesis, Limits, quickest
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
 from ..text import BOS, EOS, PAD, SPECIALS, UNK, Text, learn
@@ -295,7 +295,7 @@ class Translate:
         if (most := getattr(model, "longest", None)) is not None:
             longest = longest.clamp_max(most)
         limits = Limits(BOS, EOS, longest, banned=(PAD, BOS, UNK))
-        return DECODERS[decode.kind](model, batch, limits, decode)  # type: ignore[arg-type]
+        return DECODERS[decode.kind](quickest(model), batch, limits, decode)
 
     def answer(self, line: str, hypotheses: Sequence[Hypothesis], seconds: float) -> Prediction:
         if not hypotheses:  # every continuation was forbidden

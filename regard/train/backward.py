@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..parts.block import Block
 from .distributed import World
 from .loss import Loss
 
@@ -37,15 +38,36 @@ def make_backward(
     precision: Any = None,
 ) -> Backward:
     """The quickest way that the device has, or the one asked for."""
+    on_gpu = world.device.type == "cuda"
     if compiling == "auto":
-        compiling = "graph" if world.device.type == "cuda" and world.size == 1 else "off"
+        compiling = "graph" if on_gpu else "off"
     if compiling == "full":
-        model.states = torch.compile(model.states)  # type: ignore[assignment,arg-type]
+        compile_blocks(model)
     objective: nn.Module = Objective(model, loss)
     if world.size > 1:
         return Plain(DistributedDataParallel(objective), precision)
     plain = Plain(objective, precision)
-    return Graphs(plain) if compiling == "graph" and world.device.type == "cuda" else plain
+    return Graphs(plain) if compiling in ("graph", "full") and on_gpu else plain
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Compile what is repeated: one block stands for all of its kind, so it takes seconds.
+
+    Without gradients, blocks run as they are written: looking at validation data now and then is
+    not worth a second compilation.
+    """
+    for block in model.modules():
+        if isinstance(block, Block):
+            block.forward = _when_training(block.forward)  # type: ignore[method-assign]
+
+
+def _when_training(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    fast = torch.compile(plain)
+
+    def forward(*args: Any, **options: Any) -> Tensor:
+        return fast(*args, **options) if torch.is_grad_enabled() else plain(*args, **options)
+
+    return forward
 
 
 class Plain:

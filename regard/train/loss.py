@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 import torch
@@ -11,8 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 from ..batch import Pairs
 from ..parts.output import Output
+from . import kernel
 
-CHUNK = 2**24  # scores held at a time: 64 MiB in float32
+# Scores held at a time: 64 MiB in float32; on a GPU 512 MiB in bfloat16, for large products.
+CHUNK = defaultdict(lambda: 2**24, cuda=2**28)
 
 
 class Loss(NamedTuple):
@@ -117,10 +120,16 @@ class LinearCrossEntropy(torch.autograd.Function):
         dx = torch.empty_like(x) if wanted else None
         dw = torch.zeros_like(weight, dtype=wide) if wanted else None
         db = torch.zeros_like(bias, dtype=wide) if wanted and bias is not None else None
+        measure = kernel.score_chunk if kernel.fits(x) else score_chunk
+        # Rows begin at multiples of 64, whatever the vocabulary: tensor cores want them aligned.
+        rows, columns = rows_at_a_time(w), weight.shape[0]
+        room = x.new_empty(min(rows, len(x)), -(-columns // 64) * 64)[:, :columns]
         start = 0
         for xs, ys, keep in zip(_chunks(x, w), _chunks(labels, w), _chunks(real, w), strict=True):
-            scores = F.linear(xs, w, b)  # (n, V)
-            part, nll_part = score_chunk(scores, ys, keep, smoothing, wanted)
+            scores = torch.mm(xs, w.T, out=room[: len(xs)])  # (n, V)
+            if b is not None:
+                scores += b
+            part, nll_part = measure(scores, ys, keep, smoothing, wanted)
             loss, nll = loss + part, nll + nll_part
             if dx is not None and dw is not None:  # `scores` now holds their gradient
                 torch.mm(scores, w, out=dx[start : start + len(xs)])
@@ -177,6 +186,9 @@ def score_chunk(
     return total, nll.sum()
 
 
+def rows_at_a_time(weight: Tensor) -> int:
+    return max(1, CHUNK[weight.device.type] // weight.shape[0])
+
+
 def _chunks(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-    rows = max(1, CHUNK // weight.shape[0])
-    return x.split(rows) if len(x) else ()
+    return x.split(rows_at_a_time(weight)) if len(x) else ()

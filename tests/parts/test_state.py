@@ -14,7 +14,7 @@ def test_rows_of_different_lengths_write_and_see_their_own_places():
     places = torch.arange(6)
     whole = part(x, causal=True, positions=places)
     cache = Cache.empty(1, 2, 4, 4, x)
-    cache.used = None  # only the tensor knows from here on
+    cache.used, cache.even = None, False  # only the tensor knows from here on
     cache.lengths = torch.tensor([0, 0])
     first = part.step(x[:, :3], cache, 0)
     torch.testing.assert_close(first, whole[:, :3])
@@ -34,3 +34,22 @@ def test_a_block_of_tokens_after_others_is_causal():
         pieces.append(part.step(piece, cache, 0))
         cache.advance(piece.shape[1])
     torch.testing.assert_close(torch.cat(pieces, 1), part(x, causal=True))
+
+
+def test_a_fixed_cache_steps_alike_and_moves_nothing():
+    torch.manual_seed(0)
+    part = Attention(16, 4, position=Rotary(16, 4)).eval()
+    x = torch.randn(3, 9, 16)
+    whole = part(x, causal=True, positions=torch.arange(9))
+    cache = Cache.empty(1, 3, 4, 4, x)
+    part.step(x[:, :2], cache, 0)
+    cache.advance(2)
+    cache.fix(64)
+    places = cache.keys.data_ptr(), cache.values.data_ptr()
+    for i in range(2, 9):
+        torch.testing.assert_close(part.step(x[:, i : i + 1], cache, 0), whole[:, i : i + 1])
+        cache.advance(1)
+        cache.select(torch.tensor([0, 1, 2]))
+    cache.select(torch.tensor([2, 0, 0]))
+    assert places == (cache.keys.data_ptr(), cache.values.data_ptr())
+    torch.testing.assert_close(cache.keys[:, 1], cache.keys[:, 2])

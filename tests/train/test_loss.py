@@ -11,7 +11,7 @@ from tests.toys import random_pairs, small_model
 
 @pytest.fixture(params=[5, 10**9], ids=["chunks", "whole"])
 def chunk(request, monkeypatch):
-    monkeypatch.setattr(losses, "CHUNK", request.param * 30)
+    monkeypatch.setitem(losses.CHUNK, "cpu", request.param * 30)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -71,7 +71,7 @@ def test_the_whole_table_of_scores_is_never_held(monkeypatch):
         return chunk(scores, *rest)
 
     monkeypatch.setattr(losses, "score_chunk", note)
-    monkeypatch.setattr(losses, "CHUNK", 30 * 8)
+    monkeypatch.setitem(losses.CHUNK, "cpu", 30 * 8)
     states, weight = torch.randn(256, 6, requires_grad=True), torch.randn(30, 6, requires_grad=True)
     labels, real = torch.zeros(256, dtype=torch.long), torch.ones(256, dtype=torch.bool)
     LinearCrossEntropy.apply(states, weight, None, labels, real, 0.0, True)

@@ -1,0 +1,127 @@
+"""Steps on a GPU replayed as one graph: starting kernels one by one takes longer than running them.
+
+A captured step reads and writes fixed places in memory. So a state is fixed before its step is
+captured (room for more tokens, nothing moves), and a later state of the same shapes is copied into
+those places and uses the same graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .settings import Generator
+
+PATIENCE = 3  # plain steps before a capture, which costs about five: short answers need none
+ROOM = 64  # tokens more that a fixed state has room for; then it grows and is captured again
+MOST = 8  # graphs kept
+
+
+@dataclass
+class Graph:
+    """A captured step and the places that it works on."""
+
+    replay: torch.cuda.CUDAGraph
+    last: Tensor  # (B,)
+    logits: Tensor  # (B, V)
+    tensors: list[Tensor]
+
+
+class Captured:
+    """A model with the same `start` and `step`; steps that repeat are replayed.
+
+    It serves one decoding at a time: the state that it steps is the one that it last started.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.graphs: dict[tuple[Any, ...], Graph] = {}
+        self.graph: Graph | None = None  # the one that the current state's places belong to
+        self.plain = self.left = self.length = 0
+
+    def start(self, batch: Any) -> Any:
+        self.graph, self.plain = None, 0
+        return self.model.start(batch)
+
+    def step(self, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+        if self.graph is None and self.plain < PATIENCE:
+            self.plain += 1
+            logits, state = self.model.step(last, state)
+            self.length = state.length
+            return logits, state
+        if self.graph is None or self.left == 0 or len(last) != len(self.graph.last):
+            self.graph = self.settle(last, state)
+        self.left, self.length = self.left - 1, self.length + 1
+        self.graph.last.copy_(last)
+        self.graph.replay.replay()
+        return self.graph.logits, state
+
+    def settle(self, last: Tensor, state: Any) -> Graph:
+        """Fix the state with some room, and find or make the graph for its shapes."""
+        places = -(-(self.length + ROOM // 2) // ROOM) * ROOM
+        self.left = places - self.length
+        state.fix(places)
+        own = state.tensors()
+        # Weights that have moved or been cast are read elsewhere.
+        weight = next(self.model.parameters())
+        shapes = (
+            *(tensor.shape for tensor in (last, *own)),
+            (weight.data_ptr(), weight.dtype, torch.is_autocast_enabled("cuda")),
+        )
+        if shapes not in self.graphs:
+            if len(self.graphs) >= MOST:
+                self.graphs.clear()
+            self.graphs[shapes] = self.capture(last, state)
+        graph = self.graphs[shapes]
+        for mine, theirs in zip(graph.tensors, own, strict=True):
+            if mine is not theirs:
+                mine.copy_(theirs)
+        state.put(list(graph.tensors))
+        return graph
+
+    def capture(self, last: Tensor, state: Any) -> Graph:
+        """Record one step; what it changes is put back, so that the first replay is the step."""
+        kept, last = [tensor.clone() for tensor in state.tensors()], last.clone()
+        places = state.tensors()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self.one(last, state, places)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            logits = self.one(last, state, places)
+        for place, before in zip(places, kept, strict=True):
+            place.copy_(before)
+        return Graph(graph, last, logits, places)
+
+    def one(self, last: Tensor, state: Any, places: list[Tensor]) -> Tensor:
+        """A step whose new state ends up in the places of the old."""
+        logits: Tensor
+        logits, after = self.model.step(last, state)
+        for place, tensor in zip(places, after.tensors(), strict=True):
+            if place is not tensor:
+                place.copy_(tensor)
+        after.put(list(places))
+        return logits
+
+
+def quickest(model: Any) -> Generator:
+    """The model with its steps captured where that can be: on a GPU, while nobody watches.
+
+    What is captured is kept with the model, so that the next batch of those shapes finds it.
+    """
+    if next(model.parameters()).device.type != "cuda" or _watched(model):
+        plain: Generator = model
+        return plain
+    if "captured" not in vars(model):
+        vars(model)["captured"] = Captured(model)
+    captured: Generator = vars(model)["captured"]
+    return captured
+
+
+def _watched(model: torch.nn.Module) -> bool:
+    return any(part._forward_hooks for part in model.modules())
