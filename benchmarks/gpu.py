@@ -84,7 +84,7 @@ def check_decoding() -> str:
         ids = torch.randint(4, 300, (rows, width), device=GPU)
         lengths = torch.randint(2, width + 1, (rows,), device=GPU)
         batch = Pairs(ids, lengths, ids[:, :1], lengths * 0)
-        limits = Limits(BOS, EOS, lengths * 8 + 5)
+        limits = Limits.begin(BOS, EOS, lengths * 8 + 5)
         for kind in ("beam", "greedy", "sample"):
             search = Decode(kind=kind, num_beams=4, max_new_tokens=200)
             plain = DECODERS[kind](model, batch, limits, search)

@@ -421,7 +421,7 @@ def agreement(ours: list[list[int]], theirs: list[list[int]]) -> float:
 
 
 def our_beam(model: Transformer, batch: Pairs, length: int) -> Translate:
-    limits = Limits(BOS, EOS, torch.full_like(batch.source_lengths, length))
+    limits = Limits.begin(BOS, EOS, torch.full_like(batch.source_lengths, length))
     settings = Decode(num_beams=BEAMS, min_new_tokens=length, max_new_tokens=length)
 
     def translate() -> list[list[int]]:

@@ -1,8 +1,10 @@
-"""The narrow waist: the kinds of batch that reach a model, and the sizes only data can tell."""
+"""The narrow waist: the kinds of batch that reach a model, what it hands on, and the sizes only
+data can tell."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,14 @@ class Sizes:
     source: int  # vocabulary read
     target: int  # vocabulary written
     shared: bool  # whether both are one vocabulary
+
+
+class Passed(NamedTuple):
+    """What a model hands to its output layer."""
+
+    states: Tensor  # (B, T, D), one for each label
+    past: tuple[Tensor, ...] = ()  # (B, …) each: what the next batch of the stream goes on from
+    penalty: Tensor | None = None  # what the model wants to be small, beside the loss a token
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,10 @@ class Pairs:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.source, self.source_lengths, self.target, self.target_lengths
 
+    def put(self, tensors: tuple[Tensor, ...]) -> Pairs:
+        """The same with other tensors, in the order of `tensors`."""
+        return Pairs(*tensors)
+
     def widen(self, multiple: int) -> Pairs:
         """Padded on to a multiple, so that there are few shapes; `inputs` counts, not `target`."""
         source, target = (-self.source.shape[1]) % multiple, (1 - self.target.shape[1]) % multiple
@@ -65,6 +79,12 @@ class Pairs:
             self.target_lengths,
         )
 
+    @property
+    def real(self) -> Tensor:
+        """Which labels are words, not padding.  -> (B, T)"""
+        places = torch.arange(self.labels.shape[1], device=self.labels.device)
+        return places < self.target_lengths[:, None]
+
     def share(self, part: int, parts: int) -> Pairs:
         """Every `parts`-th row, from `part` on; may be empty."""
         return Pairs(*(t[part::parts] for t in self.tensors()))
@@ -72,3 +92,98 @@ class Pairs:
     def repeat(self, count: int) -> Pairs:
         """The whole batch `count` times, one copy after the other."""
         return Pairs(*(t.repeat(count, *(1,) * (t.dim() - 1)) for t in self.tensors()))
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Pieces of running text, one more column than is read: the model predicts all but the first.
+
+    `counted` says which labels count: from the first column on, up to the second. Rows may hold
+    several documents, numbered in `documents`, of which none may look into another. With a `past`,
+    each row goes on where the same row of the batch before it ended.
+    """
+
+    ids: Tensor  # (B, T + 1)
+    counted: Tensor  # (B, 2) columns of `labels`
+    documents: Tensor | None = None  # (B, T) of `inputs`
+    past: tuple[Tensor, ...] = ()  # (B, …) each
+    goes_on: bool = False  # whether there is a batch before it that it goes on from
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.ids[:, :-1]  # (B, T)
+
+    @property
+    def labels(self) -> Tensor:
+        return self.ids[:, 1:]  # (B, T)
+
+    @property
+    def real(self) -> Tensor:
+        """Which labels count.  -> (B, T)"""
+        places = torch.arange(self.labels.shape[1], device=self.ids.device)
+        return (places >= self.counted[:, :1]) & (places < self.counted[:, 1:])
+
+    @property
+    def tokens(self) -> int:
+        """Labels that count; asked for while still on the CPU."""
+        return int((self.counted[:, 1] - self.counted[:, 0]).sum())
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        documents = () if self.documents is None else (self.documents,)
+        return self.ids, self.counted, *documents, *self.past
+
+    def put(self, tensors: tuple[Tensor, ...]) -> Tokens:
+        """The same with other tensors, in the order of `tensors`."""
+        ids, counted, *rest = tensors
+        documents = None if self.documents is None else rest.pop(0)
+        return replace(self, ids=ids, counted=counted, documents=documents, past=tuple(rest))
+
+    def to(self, device: torch.device) -> Tokens:
+        return self.put(tuple(t.to(device, non_blocking=True) for t in self.tensors()))
+
+    def pin(self) -> Tokens:
+        return self.put(tuple(t.pin_memory() for t in self.tensors()))
+
+    def widen(self, multiple: int) -> Tokens:
+        return self  # all rows are of one length already
+
+    def share(self, part: int, parts: int) -> Tokens:
+        """Every `parts`-th row, from `part` on; may be empty."""
+        return self.put(tuple(t[part::parts] for t in self.tensors()))
+
+    def repeat(self, count: int) -> Tokens:
+        """The whole batch `count` times, one copy after the other."""
+        return self.put(tuple(t.repeat(count, *(1,) * (t.dim() - 1)) for t in self.tensors()))
+
+
+@dataclass(frozen=True)
+class Permuted(Tokens):
+    """Text to be predicted in an order of its own: a token sees those of a lower rank.
+
+    The labels are the tokens at `targets`, not the next ones; `ids` has no column more.
+    """
+
+    # (B, T) 0: given, seen by all; 1, 2, …: predicted in turn
+    ranks: Tensor = field(default_factory=lambda: torch.empty(0))
+    # (B, M) places of the tokens predicted
+    targets: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.ids  # (B, T)
+
+    @property
+    def labels(self) -> Tensor:
+        return self.ids.gather(1, self.targets)  # (B, M)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.ids, self.counted, self.ranks, self.targets, *self.past
+
+    def put(self, tensors: tuple[Tensor, ...]) -> Permuted:
+        ids, counted, ranks, targets, *past = tensors
+        return replace(
+            self, ids=ids, counted=counted, ranks=ranks, targets=targets, past=tuple(past)
+        )

@@ -167,29 +167,82 @@ def predict(
     file: Annotated[
         Path | None, typer.Option("--input", help="a file of inputs, one a line")
     ] = None,
+    draft: Annotated[
+        Path | None, typer.Option(help="a smaller run that guesses ahead (language models)")
+    ] = None,
+    logprobs: Annotated[
+        bool, typer.Option("--logprobs", help="how likely each token of the input is, instead")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Answer inputs: arguments, a file, or standard input; line in, line out."""
+    """Answer inputs: arguments, a file, or standard input; line in, line out.
+
+    A language model writes on as you watch; all of standard input is then one prompt.
+    """
     words = inputs or []
     overrides = [word for word in words if OVERRIDE.match(word)]
     given = [word for word in words if not OVERRIDE.match(word)]
     if given and file is not None:
         raise InputError("inputs must be arguments or --input, but both are given.")
     trained = _load(run, overrides)
+    if draft is not None:
+        trained.use_draft(_load(draft, []))
+    writes_on = hasattr(trained.task, "stream")
     if given:
         source: Iterator[list[str]] = iter([given])
     elif file is not None:
         from .data.read import lines
 
         source = _chunks(lines(file))
+    elif writes_on:
+        source = iter([["\n".join(line for chunk in _arriving() for line in chunk)]])
     else:
         source = _arriving()
     first = 1
     for chunk in _progress(source, shown=not given):
-        for answer in trained.predict(chunk, first):
-            print(json.dumps(answer.json(), ensure_ascii=False) if as_json else answer.output)
+        if logprobs:
+            _print_logprobs(trained, chunk, as_json)
+        elif writes_on and not as_json:
+            _write_on(trained, chunk, first)
+        else:
+            for answer in trained.predict(chunk, first):
+                print(json.dumps(answer.json(), ensure_ascii=False) if as_json else answer.output)
         sys.stdout.flush()
         first += len(chunk)
+
+
+def _write_on(trained: Run, prompts: Sequence[str], first: int) -> None:
+    """One text, piece by piece as it is written; several answers, or a beam, when they are done."""
+    decode = trained.recipe.decode
+    for prompt in prompts:
+        if trained.task.slides(prompt, trained.model, decode):
+            print(
+                f"regard: with its continuation the text is longer than the "
+                f"{trained.model.longest} tokens that the model can place; its beginning is "
+                "forgotten on the way (decode.overflow=refuse refuses).",
+                file=sys.stderr,
+            )
+    if decode.kind == "beam" or decode.num_return_sequences > 1 or len(prompts) > 1:
+        for answer in trained.predict(prompts, first):
+            for text, _ in answer.nbest or ((answer.output, 0.0),):
+                print(text)
+        return
+    for piece in trained.stream(prompts[0]):
+        print(piece, end="", flush=True)
+    print()
+
+
+def _print_logprobs(trained: Run, texts: Sequence[str], as_json: bool) -> None:
+    for text in texts:
+        found = trained.logprobs(text)
+        total = sum(value for _, value in found if value is not None)
+        if as_json:
+            row = {"input": text, "score": total, "tokens": [t for t, _ in found]}
+            print(json.dumps({**row, "logprobs": [v for _, v in found]}, ensure_ascii=False))
+            continue
+        for token, value in found:
+            print(f"{token}\t{'' if value is None else f'{value:.4f}'}")
+        print(f"\t{total:.4f}")
 
 
 @app.command()
@@ -213,11 +266,13 @@ def see(
 @app.command()
 def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False) -> None:
     """Parameters, FLOPs, memory, time, kWh and CO2e before training."""
+    from .tasks import TASKS
     from .train.cost import estimate
     from .train.recipe import read
 
     whole = read(recipe, settings or [])
-    bill = estimate(whole.build, whole.text.size, whole.text.joint, whole.train)
+    batch = TASKS[whole.task_kind].blank(whole.task, whole.train.batch_tokens)
+    bill = estimate(whole.build, whole.text.size, whole.text.joint, whole.train, batch)
     if as_json:
         print(json.dumps(bill))
         return

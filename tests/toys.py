@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from regard.batch import Pairs, Sizes
+from regard.batch import Pairs, Sizes, Tokens
 from regard.models import MODELS
 
 WORDS = {
@@ -103,7 +103,13 @@ def write_recipe(folder: Path, name: str = "toy", **corpus: int) -> Path:
     return path
 
 
-SMALL = {"transformer": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0}}
+SMALL = {
+    "transformer": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0},
+    "rnn": {"width": 16, "depth": 2, "hidden": 20},
+    "gpt": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0},
+    "xl": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
+    "xlnet": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
+}
 
 
 def small_model(kind: str, seed: int = 0, size: int = 24, **more):
@@ -111,6 +117,22 @@ def small_model(kind: str, seed: int = 0, size: int = 24, **more):
     torch.manual_seed(seed)
     settings = MODELS[kind].Settings(**{**SMALL[kind], **more})
     return MODELS[kind](Sizes(size, size, True), settings).eval()
+
+
+def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24):
+    """A batch such as a model of that kind reads."""
+    if kind == "transformer":
+        return random_pairs(rows, longest, seed, size)
+    dice = torch.Generator().manual_seed(seed)
+    ids = torch.randint(4, size, (rows, longest + 1), generator=dice)
+    return Tokens(ids, torch.tensor([[0, longest]] * rows))
+
+
+def start(model, batch):
+    """A state before the first step."""
+    if isinstance(batch, Pairs):
+        return model.start(batch)
+    return model.start(Tokens(batch.ids[:, :1], batch.counted))
 
 
 def random_pairs(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Pairs:

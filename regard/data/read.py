@@ -34,7 +34,12 @@ class Faults:
 
 
 def lines(path: Path, lenient: bool = False) -> Iterator[str]:
-    """The lines of a text file without their ends. Only \\n ends a line, so files stay aligned.
+    """The lines of a text file without their ends. Only \\n ends a line, so files stay aligned."""
+    return (line.removesuffix("\n").removesuffix("\r") for line in whole_lines(path, lenient))
+
+
+def whole_lines(path: Path, lenient: bool = False) -> Iterator[str]:
+    """The lines of a text file with their ends; the last may have none.
 
     A line that is not UTF-8 stops the reading; leniently, it comes with its bytes escaped, which
     `is_text` tells.
@@ -46,7 +51,6 @@ def lines(path: Path, lenient: bool = False) -> Iterator[str]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             for number, raw in enumerate(file, 1):
                 text = raw.decode("utf-8", "surrogateescape" if lenient else "strict")
-                text = text.removesuffix("\n").removesuffix("\r")
                 yield text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         raise DataError(
@@ -105,3 +109,43 @@ def table(path: Path, separator: str, lenient: bool = False) -> Iterator[tuple[i
 def kind_of(path: Path) -> str:
     """The ending that tells the format, .gz aside: `train.tsv.gz` is a .tsv."""
     return Path(path.name.removesuffix(".gz")).suffix
+
+
+def documents(path: Path, faults: Faults) -> Iterator[tuple[str, str, bool]]:
+    """Texts of a .txt file, a folder of them, or JSONL with `text`: (piece, where, whether last).
+
+    A long text comes in pieces, cut before lines that begin with a word, so that it is never all in
+    memory and a vocabulary sees nothing torn.
+    """
+    if path.is_dir():
+        inside = sorted(p for p in path.rglob("*") if kind_of(p) in (".txt", ".jsonl"))
+        if not inside:
+            raise DataError(f"{path}: the folder must hold .txt or .jsonl files, but has none.")
+        for file in inside:
+            yield from documents(file, faults)
+    elif kind_of(path) == ".jsonl":
+        for number, record in records(path, faults):
+            if not isinstance(record.get("text"), str):
+                known = ", ".join(record) or "nothing"
+                faults.report(
+                    f"{path}:{number}", f"the object must have a text 'text', but has {known}"
+                )
+                continue
+            yield record["text"], f"{path}:{number}", True
+    else:
+        yield from _pieces(path, faults)
+
+
+def _pieces(path: Path, faults: Faults, size: int = 2**20) -> Iterator[tuple[str, str, bool]]:
+    held: list[str] = []
+    length = start = 0
+    for number, line in enumerate(whole_lines(path, faults.skip), 1):
+        if not is_text(line):
+            faults.report(f"{path}:{number}", "the text must be UTF-8, but is not")
+            continue
+        if length >= size and line[:1].strip():
+            yield "".join(held), f"{path}:{start + 1}", False
+            held, length, start = [], 0, number - 1
+        held.append(line.replace("\r\n", "\n"))
+        length += len(line)
+    yield "".join(held), f"{path}:{start + 1}", True

@@ -33,7 +33,7 @@ class Settings:
             raise DataError(f"data.{part}: the recipe names no file for this; set data.{part}.")
         paths = [Path(self.root) / name for name in ([named] if isinstance(named, str) else named)]
         for path in paths:
-            if not path.is_file():
+            if not path.exists():
                 advice = self.obtain or "check data.root and the name."
                 raise DataError(f"{path}: no such file, though data.{part} names it; {advice}")
         return paths

@@ -38,6 +38,14 @@ class Store:
             )
             self._starts[name] = np.memmap(folder / f"{name}.starts", np.int64, "r")
 
+    def flat(self, name: str) -> NDArray[np.unsignedinteger[Any]]:
+        """All rows one after another."""
+        return self._ids[name]
+
+    def starts(self, name: str) -> NDArray[np.int64]:
+        """Where each row begins in `flat`, and after the last where it ends."""
+        return self._starts[name]
+
     def lengths(self, name: str) -> NDArray[np.int32]:
         return np.diff(self._starts[name]).astype(np.int32)
 

@@ -5,7 +5,8 @@ from .graph import quickest
 from .greedy import greedy
 from .sample import sample
 from .settings import Hypothesis, Limits, Settings
+from .stream import stream
 
 DECODERS = {"beam": beam, "greedy": greedy, "sample": sample}
 
-__all__ = ["DECODERS", "Hypothesis", "Limits", "Settings", "quickest"]
+__all__ = ["DECODERS", "Hypothesis", "Limits", "Settings", "quickest", "stream"]

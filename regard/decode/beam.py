@@ -17,7 +17,7 @@ NEVER = float("-inf")
 
 @dataclass
 class Search:
-    """B searches side by side, N beams each; t tokens are written, `bos` counted.
+    """B searches side by side, N beams each; t tokens are written, the prompt counted.
 
     `select` takes some of the searches on; everything that a search owns is in here.
     """
@@ -34,7 +34,7 @@ class Search:
     @classmethod
     def begin(cls, limits: Limits, beams: int) -> Search:
         rows = torch.arange(len(limits.longest), device=limits.longest.device)
-        written = torch.full((len(rows), beams, 1), limits.bos, device=rows.device)
+        written = limits.prompt[:, None].repeat(1, beams, 1)  # (B, N, P)
         scores = torch.full((len(rows), beams), NEVER, device=rows.device)
         empty = torch.zeros((len(rows), beams), dtype=torch.long, device=rows.device)
         first = scores.clone()
@@ -89,13 +89,13 @@ def beam(
         totals, parents, tokens = best_continuations(scores, search.scores)  # (B, 2N) each
 
         ends = tokens == limits.eos
-        grown = search.written.gather(1, parents[..., None].expand(-1, -1, length))
+        grown = search.written.gather(1, parents[..., None].expand(-1, -1, written.shape[1]))
         grown = torch.cat((grown, tokens[..., None]), 2)  # (B, 2N, t + 1)
         ended = totals[:, :beams].masked_fill(~ends[:, :beams], NEVER) / length**penalty
         search.keep(grown[:, :beams], ended, length, ends[:, :beams])
 
         search.scores, going = totals.masked_fill(ends, NEVER).topk(beams, 1)  # (B, N)
-        search.written = grown.gather(1, going[..., None].expand(-1, -1, length + 1))
+        search.written = grown.gather(1, going[..., None].expand(-1, -1, grown.shape[2]))
         parents = parents.gather(1, going)
         done = finished(search, length, settings)
         if length >= shortest:
@@ -107,7 +107,7 @@ def beam(
             torch.arange(len(parents), device=parents.device)[:, None] * beams + parents
         ).flatten()
         if (length % every == 0 or length == longest) and worth_leaving(done):
-            harvest(search, done, answers, settings.num_return_sequences)
+            harvest(search, done, answers, settings.num_return_sequences, limits.prompt.shape[1])
             stay = (~done).nonzero()[:, 0]
             if not len(stay):
                 break
@@ -141,7 +141,9 @@ def finished(search: Search, length: int, settings: Settings) -> Tensor:
     return full & (hope <= search.ended_scores[:, -1])
 
 
-def harvest(search: Search, done: Tensor, answers: list[list[Hypothesis]], count: int) -> None:
+def harvest(
+    search: Search, done: Tensor, answers: list[list[Hypothesis]], count: int, prompt: int
+) -> None:
     """Write the best ended answers of the searches that are done to their place."""
     picked = search.select(done.nonzero()[:, 0])
     fields = (picked.ended, picked.ended_scores, picked.ended_lengths, picked.ended_properly)
@@ -150,5 +152,5 @@ def harvest(search: Search, done: Tensor, answers: list[list[Hypothesis]], count
     ):
         for row, score, length, properly in list(zip(*found, strict=True))[:count]:
             if score > NEVER:
-                ids = row[1 : length + (not properly)]
+                ids = row[prompt : prompt + length - properly]
                 answers[sentence].append(Hypothesis(ids, score, properly))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .leave import LOOK, worth_leaving
 from .rules import Rules
 from .settings import Generator, Hypothesis, Limits, Settings
 
@@ -19,9 +20,11 @@ def greedy(
     model: Generator, batch: Any, limits: Limits, settings: Settings
 ) -> list[list[Hypothesis]]:
     """The likeliest token at every step; one answer a row."""
-    return [
-        [best] for best in walk(model, batch, limits, settings, lambda scores, _: scores.argmax(-1))
-    ]
+    return [[best] for best in walk(model, batch, limits, settings, likeliest)]
+
+
+def likeliest(scores: Tensor, rows: Tensor) -> Tensor:
+    return scores.argmax(-1)
 
 
 @torch.inference_mode()
@@ -39,29 +42,33 @@ def walk(
     if copies > 1:
         state = state.repeat(copies)
     longest = limits.longest.repeat_interleave(copies)  # (R,)
-    rows = torch.arange(
-        len(longest), device=longest.device
-    )  # which answers are still being written
-    written = torch.full_like(longest, limits.bos)[:, None]  # (R, t)
+    rows = torch.arange(len(longest), device=longest.device)  # answers still being written
+    written = limits.prompt.repeat_interleave(copies, 0)  # (R, t)
     totals = torch.zeros(len(longest), device=longest.device)
+    lengths = torch.zeros_like(longest)  # new tokens, `eos` counted
+    done = torch.zeros_like(longest, dtype=torch.bool)
     answers: list[Hypothesis | None] = [None] * len(longest)
-    while len(rows):
+    every, most = LOOK[longest.device.type], int(longest.max())
+    for length in range(1, most + 1):
         logits, state = model.step(written[:, -1], state)
         scores = obey(logits.float(), written)
         chosen = choose(scores, rows)
-        totals = totals + scores.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
+        gain = scores.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
+        totals = torch.where(done, totals, totals + gain)
+        lengths = torch.where(done, lengths, length)
         written = torch.cat((written, chosen[:, None]), 1)
-        ended = chosen == limits.eos
-        leaving = ended | (written.shape[1] - 1 >= longest)
-        if leaving.any():
-            for i in leaving.nonzero()[:, 0].tolist():
-                ids = written[i, 1:].tolist()
-                done = bool(ended[i])
-                answers[int(rows[i])] = Hypothesis(
-                    ids[:-1] if done else ids, float(totals[i]), done
-                )
-            stay = (~leaving).nonzero()[:, 0]
-            rows, written, totals, longest = (x[stay] for x in (rows, written, totals, longest))
-            if len(rows):
-                state = state.select(stay)
+        done = done | (chosen == limits.eos) | (length >= longest)
+        if (length % every and length < most) or not worth_leaving(done):
+            continue
+        ends = written.gather(1, limits.prompt.shape[1] + lengths[:, None] - 1)[:, 0] == limits.eos
+        for i in done.nonzero()[:, 0].tolist():
+            count = int(lengths[i]) - bool(ends[i])
+            ids = written[i, limits.prompt.shape[1] :][:count].tolist()
+            answers[int(rows[i])] = Hypothesis(ids, float(totals[i]), bool(ends[i]))
+        stay = (~done).nonzero()[:, 0]
+        if not len(stay):
+            break
+        kept = (rows, written, totals, longest, lengths, done)
+        rows, written, totals, longest, lengths, done = (x[stay] for x in kept)
+        state = state.select(stay)
     return [answer for answer in answers if answer is not None]

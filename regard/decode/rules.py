@@ -15,17 +15,29 @@ class Rules:
 
     def __init__(self, limits: Limits, settings: Settings) -> None:
         self.eos, self.settings = limits.eos, settings
+        self.prompt = limits.prompt.shape[1]
         self.banned = torch.tensor(limits.banned, dtype=torch.long, device=limits.longest.device)
 
     def __call__(self, scores: Tensor, written: Tensor) -> Tensor:
-        """(R, V), (R, t) -> (R, V), changed in place; `written` begins with `bos`."""
+        """(R, V), (R, t) -> (R, V), changed in place; `written` begins with the prompt."""
+        if self.settings.repetition_penalty != 1:
+            scores = penalise_repeats(scores, written, self.settings.repetition_penalty)
         if len(self.banned):
             scores.index_fill_(1, self.banned, NEVER)
-        if written.shape[1] - 1 < self.settings.min_new_tokens:
+        if written.shape[1] - self.prompt < self.settings.min_new_tokens:
             scores[:, self.eos] = NEVER
         if self.settings.no_repeat_ngram_size:
-            ban_repeats(scores, written[:, 1:], self.settings.no_repeat_ngram_size)
+            ban_repeats(scores, written, self.settings.no_repeat_ngram_size)
         return scores
+
+
+def penalise_repeats(scores: Tensor, written: Tensor, penalty: float) -> Tensor:
+    """What is written already has its score divided, or multiplied where that is below zero.
+
+    Keskar et al. 2019, section 4.1.  (R, V), (R, t) -> (R, V)
+    """
+    found = scores.gather(1, written)
+    return scores.scatter(1, written, torch.where(found < 0, found * penalty, found / penalty))
 
 
 def ban_repeats(scores: Tensor, written: Tensor, size: int) -> None:
@@ -44,7 +56,7 @@ def ban_repeats(scores: Tensor, written: Tensor, size: int) -> None:
 
 
 def keep_likely(scores: Tensor, settings: Settings) -> Tensor:
-    """Temperature, then top-k, top-p and min-p, in that order.  (R, V) -> (R, V)"""
+    """Temperature, then top-k, top-p, min-p and typical, in that order.  (R, V) -> (R, V)"""
     scores = scores / settings.temperature
     if 0 < settings.top_k < scores.shape[-1]:
         least = scores.topk(settings.top_k, -1).values[:, -1:]
@@ -59,4 +71,19 @@ def keep_likely(scores: Tensor, settings: Settings) -> Tensor:
         probabilities = scores.softmax(-1)
         least = settings.min_p * probabilities.amax(-1, keepdim=True)
         scores = scores.masked_fill(probabilities < least, NEVER)
+    if settings.typical_p < 1:
+        scores = keep_typical(scores, settings.typical_p)
     return scores
+
+
+def keep_typical(scores: Tensor, mass: float) -> Tensor:
+    """Tokens whose surprise is nearest to the expected one, until they sum to `mass`.
+
+    Meister et al. 2023, "Locally typical sampling".  (R, V) -> (R, V)
+    """
+    logs = scores.log_softmax(-1)
+    expected = -(logs.exp() * logs).nansum(-1, keepdim=True)
+    _, places = (-logs - expected).abs().sort(-1)
+    probabilities = logs.gather(-1, places).exp()
+    beyond = probabilities.cumsum(-1) - probabilities >= mass
+    return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, places, beyond), NEVER)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, Protocol, Self
 
+import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
@@ -42,13 +43,28 @@ class Settings:
     min_p: Annotated[
         float, Ge(0), Le(1), "draw among those at least p times the likeliest (sample)"
     ] = 0.0
+    typical_p: Annotated[
+        float, Gt(0), Le(1), "draw among the most typical that sum to p (sample)"
+    ] = 1.0
+    repetition_penalty: Annotated[
+        float, Gt(0), "above 1, what is written already becomes less likely"
+    ] = 1.0
+    stop: Annotated[list[str], "texts that end an answer and are cut off it"] = field(
+        default_factory=list
+    )
+    overflow: Annotated[
+        Literal["slide", "refuse"],
+        "a text longer than the model can place: forget its beginning, or refuse it",
+    ] = "slide"
     seed: Annotated[int, Ge(0), Lt(2**40), "the same seed draws the same (sample)"] = 0
     batch_tokens: Annotated[int, Gt(0), "source tokens decoded together, each beam counted"] = 8000
 
     def __post_init__(self) -> None:
         given = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+        if "" in self.stop:
+            raise RecipeError("decode.stop: a text to stop at must not be empty.")
         if self.kind != "sample":
-            for name in ("temperature", "top_k", "top_p", "min_p"):
+            for name in ("temperature", "top_k", "top_p", "min_p", "typical_p"):
                 if name in given:
                     raise RecipeError(
                         f"decode.{name} only matters when drawing; add decode.kind=sample."
@@ -68,15 +84,20 @@ class Settings:
 class Limits:
     """What a decoder must know of its batch beside the model."""
 
-    bos: int
+    prompt: Tensor  # (B, P) what is written already; `bos` alone where nothing is
     eos: int
     longest: Tensor  # (B,) an end at this many new tokens at the latest, `eos` counted
     banned: tuple[int, ...] = ()  # never to be written
 
+    @classmethod
+    def begin(cls, bos: int, eos: int, longest: Tensor, banned: tuple[int, ...] = ()) -> Self:
+        """Limits of answers that begin with nothing but `bos`."""
+        return cls(torch.full_like(longest, bos)[:, None], eos, longest, banned)
+
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One answer: its ids without `bos` and `eos`, and its score."""
+    """One answer: its ids without prompt and `eos`, and its score."""
 
     ids: list[int]
     score: float  # log-probability; a beam's divided by length to the penalty's power
@@ -93,5 +114,7 @@ class State(Protocol):
 class Generator(Protocol):
     """All that a decoder knows of a model."""
 
-    def start(self, batch: Any) -> Any: ...
+    def start(self, batch: Any) -> Any:
+        """A state that has read all but the prompt's last token."""
+
     def step(self, last: Tensor, state: Any) -> tuple[Tensor, Any]: ...

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Pairs, Sizes
+from ..batch import Pairs, Passed, Sizes
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
@@ -83,19 +83,18 @@ class Transformer(nn.Module):
         self.decoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
 
     def forward(self, batch: Pairs) -> Tensor:
-        logits: Tensor = self.output(self.states(batch))
+        logits: Tensor = self.output(self.states(batch).states)
         return logits  # (B, T, V)
 
-    def states(self, batch: Pairs) -> Tensor:
-        """All but the output layer, for a loss that need not hold all logits.  -> (B, T, D)"""
+    def states(self, batch: Pairs) -> Passed:
+        """All but the output layer, for a loss that need not hold all logits."""
         memory, memory_mask = self.encode(batch)
         x = self.target(batch.inputs)  # (B, T, D)
         positions = torch.arange(x.shape[1], device=x.device)
         for block in self.decoder:
             # Padding stands after the words, where causal queries never look.
             x = block(x, causal=True, positions=positions, memory=memory, memory_mask=memory_mask)
-        out: Tensor = self.decoder_norm(x)
-        return out
+        return Passed(self.decoder_norm(x))
 
     def encode(self, batch: Pairs) -> tuple[Tensor, Tensor]:
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""

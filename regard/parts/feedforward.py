@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -31,6 +32,12 @@ class Gelu(FeedForward):
     activation = staticmethod(F.gelu)
 
 
+class GeluTanh(FeedForward):
+    """GELU by the formula with tanh that GPT-2 was trained with."""
+
+    activation = staticmethod(partial(F.gelu, approximate="tanh"))
+
+
 class Silu(FeedForward):
     activation = staticmethod(F.silu)
 
@@ -47,4 +54,10 @@ class GatedSilu(Silu):
         return out
 
 
-FEEDFORWARDS = {"relu": FeedForward, "gelu": Gelu, "silu": Silu, "gated-silu": GatedSilu}
+FEEDFORWARDS = {
+    "relu": FeedForward,
+    "gelu": Gelu,
+    "gelu-tanh": GeluTanh,
+    "silu": Silu,
+    "gated-silu": GatedSilu,
+}

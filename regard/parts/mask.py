@@ -26,3 +26,19 @@ def both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     if a is None or b is None:
         return a if b is None else b
     return a & b
+
+
+def same(documents: Tensor) -> Tensor:
+    """No looking into another document.  (B, T) -> (B, 1, T, T)"""
+    return (documents[:, :, None] == documents[:, None, :])[:, None]
+
+
+def places(documents: Tensor) -> Tensor:
+    """Positions that start anew with every document.  (B, T) -> (B, T)
+
+    1 1 1 2 2 stands at 0 1 2 0 1.
+    """
+    every = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return every - (every * begins).cummax(1).values

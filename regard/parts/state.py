@@ -90,7 +90,7 @@ class Cache:
         return self.keys[layer], self.values[layer], self.seen
 
     def advance(self, count: int) -> None:
-        """All blocks have written `count` tokens."""
+        """All blocks have written `count` tokens; below zero, the last are taken back."""
         self.lengths = self.lengths + count
         self.most += count
         self.seen = None
@@ -164,6 +164,10 @@ class State:
         """Make room for `places` tokens, after which steps move no tensor."""
         self.cache.fix(places)
 
+    def rewind(self, count: int) -> None:
+        """Forget the last `count` tokens."""
+        self.cache.advance(-count)
+
     def tensors(self) -> list[Tensor]:
         """Everything that a step reads or writes."""
         past = [self.cache.keys, self.cache.values, self.cache.lengths]
@@ -187,3 +191,42 @@ class State:
             self.memory.follow(rows)
         self.cache.select(rows)
         return self
+
+
+@dataclass
+class Carried:
+    """A recurrent net's state: its hidden vectors, and those before the last few tokens."""
+
+    vectors: list[Tensor]  # (B, …) each
+    before: list[list[Tensor]] = field(default_factory=list)
+    length: int = 0
+    remembered: int = 0  # how many states before this one are kept, for `rewind`
+
+    def advance(self, vectors: list[Tensor]) -> None:
+        """One token more."""
+        self.before = [*self.before, self.vectors][-self.remembered :] if self.remembered else []
+        self.vectors, self.length = vectors, self.length + 1
+
+    def rewind(self, count: int) -> None:
+        """Forget the last `count` tokens, of which at most `remembered` can be."""
+        if count:
+            self.vectors = self.before[-count]
+            self.before, self.length = self.before[:-count], self.length - count
+
+    def fix(self, places: int) -> None:
+        """A recurrent state does not grow."""
+
+    def tensors(self) -> list[Tensor]:
+        return self.vectors
+
+    def put(self, tensors: list[Tensor]) -> None:
+        self.vectors = tensors
+
+    def select(self, rows: Tensor) -> Carried:
+        self.vectors = [vector.index_select(0, rows) for vector in self.vectors]
+        self.before = [[v.index_select(0, rows) for v in vectors] for vectors in self.before]
+        return self
+
+    def repeat(self, count: int) -> Carried:
+        rows = torch.arange(len(self.vectors[0]), device=self.vectors[0].device)
+        return self.select(rows.repeat_interleave(count))

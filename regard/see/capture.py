@@ -91,9 +91,16 @@ WRITERS: dict[str, Callable[[Sight, Path], object]] = {
 
 def look(run: Run, source: str, target: str | None = None) -> Sight:
     """Answer an input (or take the answer given), and look at the pass that gives it."""
+    if not run.model.looks:
+        raise InputError(f"a model of the kind {run.recipe.model_kind} has no attention to see.")
     if target is None:
-        target = run.predict([source])[0].output
+        target = run.predict([source])[0].output if run.task.looks_at_answer else ""
     batch, sides = run.task.trace(source, target)
+    most: Any = run.model.longest
+    if most is not None and batch.labels.shape[1] > most:
+        raise InputError(
+            f"input: the model can place {most} tokens, but the text has {batch.labels.shape[1]}."
+        )
     with torch.inference_mode(), watch(run.model) as seen:
         run.model(batch.to(run.device))
     looks = []

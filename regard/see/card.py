@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..data.read import Faults
 from ..train.checkpoint import write_text
 from ..train.run import Run
 from . import capture
@@ -52,10 +51,10 @@ def write(run: Run) -> None:
         "```",
         "",
     ]
-    if example:
+    if example and run.model.looks:
         capture.look(run, example).save(folder / "attention.png")
         lines += [
-            f"What the translation of “{example}” looked at:",
+            f"What attended to what in “{example}”:",
             "",
             "![attention](attention.png)",
             "",
@@ -78,12 +77,9 @@ def _scores(results: dict[str, Any]) -> list[str]:
 
 
 def _example(run: Run) -> str:
-    """The first validation or test input of middling length."""
     part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
-    inputs, _ = run.task.examples(run.recipe.data.files(part), Faults(skip=True), 1000)
-    return next(
-        (line for line in inputs if 4 <= len(line.split()) <= 9), inputs[0] if inputs else ""
-    )
+    example: str = run.task.example(run.recipe.data.files(part))
+    return example
 
 
 def _json(path: Any) -> dict[str, Any]:

@@ -1,8 +1,12 @@
 """What a run is for; `TASKS` is what `task.kind` picks from."""
 
+from typing import Any
+
+from .language import Language
+from .permute import Permute
 from .prediction import Prediction
 from .translate import Translate
 
-TASKS = {"translate": Translate}
+TASKS: dict[str, Any] = {"translate": Translate, "language": Language, "permute": Permute}
 
 __all__ = ["TASKS", "Prediction"]

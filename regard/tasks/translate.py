@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -15,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from ..batch import Pairs, Sizes
+from ..data.cut import Plan
+from ..data.order import Order
 from ..data.read import Faults, is_text, kind_of, lines, records, table
 from ..data.store import Store, fingerprint, write
 from ..decode import DECODERS, Hypothesis, Limits, quickest
@@ -27,6 +30,16 @@ from . import bleu
 from .prediction import Prediction
 
 CHUNK = 10_000  # lines tokenised at a time
+ANY_LENGTH = 10**9  # what is only scored may be as long as it likes
+GREEDY: dict[str, Any] = {
+    "kind": "greedy",
+    "num_return_sequences": 1,
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "typical_p": 1.0,
+}
 
 
 class Example(NamedTuple):
@@ -124,6 +137,7 @@ class Translate:
     loss = "tokens"
     metric, higher_is_better = "bleu", True
     unit = "target token"
+    looks_at_answer = True  # `see` looks at the pass that writes the answer
 
     def __init__(
         self, settings: TranslateSettings, source: Text, target: Text, dropout: float = 0.0
@@ -211,9 +225,22 @@ class Translate:
             )
         skipped.append(faults.count - before)
 
+    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+        """Which rows make up which batch."""
+        return Order(self.lengths(store), budget, seed, multiple)
+
     def lengths(self, store: Store) -> NDArray[np.int32]:
         """Columns that each row fills on either side, its end counted.  -> (N, 2)"""
         return np.stack((store.lengths("source"), store.lengths("target")), 1) + 1
+
+    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Pairs]:
+        """Every row once, the longest first."""
+        lengths = self.lengths(store).max(1)
+        rows = np.argsort(lengths, kind="stable")
+        while len(rows):
+            count = max(1, budget // int(lengths[rows[-1]]))
+            yield self.batch(store, rows[-count:])
+            rows = rows[:-count]
 
     def batch(
         self,
@@ -245,6 +272,13 @@ class Translate:
             pad(target),
             torch.tensor([len(ids) - 1 for ids in target]),
         )
+
+    @staticmethod
+    def blank(settings: TranslateSettings, budget: int) -> Pairs:
+        """A batch of the usual shape, lines of 32 tokens, to reckon with."""
+        rows = max(1, budget // 32)
+        ids, lengths = torch.zeros(rows, 33, dtype=torch.long), torch.full((rows,), 32)
+        return Pairs(ids[:, 1:], lengths, ids, lengths)
 
     # Answers.
 
@@ -294,7 +328,7 @@ class Translate:
             longest = longest.minimum(reach)
         if (most := getattr(model, "longest", None)) is not None:
             longest = longest.clamp_max(most)
-        limits = Limits(BOS, EOS, longest, banned=(PAD, BOS, UNK))
+        limits = Limits.begin(BOS, EOS, longest, banned=(PAD, BOS, UNK))
         return DECODERS[decode.kind](quickest(model), batch, limits, decode)
 
     def answer(self, line: str, hypotheses: Sequence[Hypothesis], seconds: float) -> Prediction:
@@ -327,6 +361,48 @@ class Translate:
         """Inputs and references of a file, or the first of them."""
         rows = list(islice(read(files, self.settings, faults), most))
         return [row.source for row in rows], [row.target for row in rows]
+
+    def example(self, files: Sequence[Path]) -> str:
+        """The first input of middling length."""
+        inputs, _ = self.examples(files, Faults(skip=True), 1000)
+        return next((i for i in inputs if 4 <= len(i.split()) <= 9), inputs[0] if inputs else "")
+
+    def quick_scores(
+        self,
+        model: torch.nn.Module,
+        files: Sequence[Path],
+        decode: Decode,
+        faults: Faults,
+        count: int,
+    ) -> dict[str, Any]:
+        """BLEU of the first lines, by greedy decoding."""
+        inputs, references = self.examples(files, faults, count)
+        greedy = replace(decode, **GREEDY)
+        answers = self.predict(model, inputs, greedy, ANY_LENGTH)
+        return self.score([answer.output for answer in answers], references, quick=True)
+
+    def evaluate(
+        self,
+        model: torch.nn.Module,
+        files: Sequence[Path],
+        decode: Decode,
+        faults: Faults,
+        nll: float,
+        tokens: int,
+    ) -> dict[str, Any]:
+        """BLEU and its kin of all lines, and the references' perplexity."""
+        inputs, references = self.examples(files, faults)
+        if not inputs:
+            raise DataError(f"{files[0]}: there must be a line to score, but there is none.")
+        answers = self.predict(model, inputs, decode, ANY_LENGTH)
+        search = {k: v for k, v in asdict(decode).items() if k != "batch_tokens"}
+        return {
+            **self.score([answer.output for answer in answers], references),
+            "perplexity": round(math.exp(min(nll / tokens, 700.0)), 4),
+            "perplexity_unit": self.unit,
+            "decode": search,
+            "examples": len(inputs),
+        }
 
     def score(
         self, outputs: Sequence[str], references: Sequence[str], quick: bool = False

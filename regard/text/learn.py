@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from ..config import PATH
 from ..errors import DataError, RegardError
 from .text import SPACE, SPECIALS, UNK, Text
 
@@ -33,7 +35,15 @@ PLAIN = {
 class Settings:
     """How text becomes ids."""
 
-    kind: Annotated[Literal["bpe", "unigram", "words", "characters"], "the unit of text"] = "bpe"
+    kind: Annotated[
+        Literal["bpe", "byte-bpe", "unigram", "words", "spaced", "characters"],
+        "the unit of text; byte-bpe: GPT-2's; spaced: what stands between spaces",
+    ] = "bpe"
+    vocabulary: Annotated[
+        str,
+        PATH,
+        "a folder with GPT-2's vocab.json and merges.txt, or a tokenizer.json; else learned",
+    ] = ""
     size: Annotated[
         int,
         Gt(len(SPECIALS)),
@@ -55,13 +65,18 @@ class Settings:
 
 def learn(lines: Iterable[str], settings: Settings, where: str = "text.size") -> Text:
     """A vocabulary from lines; the same lines give the same vocabulary."""
+    if settings.vocabulary:
+        return open_vocabulary(Path(settings.vocabulary))
     try:
         tokenizer = KINDS[settings.kind](lines, settings)
     except RegardError:
         raise
     except Exception as error:  # the library raises bare Exception
         raise DataError(f"{where}: no vocabulary could be learned ({error}).") from error
-    if settings.kind in ("bpe", "unigram") and tokenizer.get_vocab_size() < settings.size:
+    if (
+        settings.kind in ("bpe", "byte-bpe", "unigram")
+        and tokenizer.get_vocab_size() < settings.size
+    ):
         raise DataError(
             f"{where}: {settings.size} entries were asked for, but the data allow only "
             f"{tokenizer.get_vocab_size()}; set text.size to that or less."
@@ -87,6 +102,45 @@ def learn_bpe(lines: Iterable[str], settings: Settings) -> Tokenizer:
     return _unregister(tokenizer, byte_fallback=settings.bytes)
 
 
+def learn_byte_bpe(lines: Iterable[str], settings: Settings) -> Tokenizer:
+    """Merges of bytes, so that no text is unknown and none is changed (Radford et al. 2019)."""
+    tokenizer = Tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(
+        vocab_size=settings.size,
+        min_frequency=settings.min_frequency,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    _byte_level(tokenizer, _normalisers(settings)).train_from_iterator(lines, trainer)
+    return _unregister(tokenizer)
+
+
+def open_vocabulary(folder: Path) -> Text:
+    """Somebody's vocabulary: a tokenizer.json, or GPT-2's two files."""
+    if folder.is_file() or (folder / "tokenizer.json").is_file():
+        return Text.load(folder if folder.is_file() else folder / "tokenizer.json")
+    vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
+    for path in (vocabulary, merges):
+        if not path.is_file():
+            raise DataError(
+                f"text.vocabulary: {folder} must hold vocab.json and merges.txt, or a "
+                f"tokenizer.json, but there is no {path.name}."
+            )
+    try:
+        tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+    except Exception as error:  # the library raises bare Exception
+        raise DataError(f"{vocabulary}: not a readable vocabulary ({error}).") from error
+    return Text(_byte_level(tokenizer, []))
+
+
+def _byte_level(tokenizer: Tokenizer, normalisers: list[Any]) -> Tokenizer:
+    tokenizer.normalizer = normalizers.Sequence(normalisers) if normalisers else None
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 def learn_unigram(lines: Iterable[str], settings: Settings) -> Tokenizer:
     """The likeliest segmentation under a unigram model (Kudo 2018)."""
     tokenizer = _subwords(models.Unigram(), settings)
@@ -105,6 +159,19 @@ def learn_words(lines: Iterable[str], settings: Settings) -> Tokenizer:
     return _whole(_subwords(models.WordLevel(unk_token=SPECIALS[UNK]), settings), lines, settings)
 
 
+def learn_spaced(lines: Iterable[str], settings: Settings) -> Tokenizer:
+    """Whatever stands between spaces, for text that was cut before; `<unk>` in it is unknown."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
+    tokenizer.normalizer = normalizers.Sequence(_normalisers(settings))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    # Every word gets a space before it, and the first loses it again.
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(Regex("^"), " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    words = (" ".join(w for w in line.split() if w not in SPECIALS) for line in lines)
+    return _whole(tokenizer, words, settings)
+
+
 def learn_characters(lines: Iterable[str], settings: Settings) -> Tokenizer:
     """Every character seen."""
     tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
@@ -116,8 +183,10 @@ def learn_characters(lines: Iterable[str], settings: Settings) -> Tokenizer:
 
 KINDS: dict[str, Callable[[Iterable[str], Settings], Tokenizer]] = {
     "bpe": learn_bpe,
+    "byte-bpe": learn_byte_bpe,
     "unigram": learn_unigram,
     "words": learn_words,
+    "spaced": learn_spaced,
     "characters": learn_characters,
 }
 

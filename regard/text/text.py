@@ -24,6 +24,12 @@ class Text:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.size = tokenizer.get_vocab_size()
+        # GPT-2's vocabulary has one special, which ends a text and so begins the next.
+        end = tokenizer.token_to_id("<|endoftext|>")
+        ours = tokenizer.token_to_id(SPECIALS[EOS]) == EOS
+        self.bos, self.eos = (BOS, EOS) if ours or end is None else (end, end)
+        self.unk = UNK if ours else -1  # bytes leave nothing unknown
+        self.specials = set(range(len(SPECIALS))) if ours else {self.eos}
 
     @classmethod
     def load(cls, path: Path) -> Text:
@@ -44,7 +50,7 @@ class Text:
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Raw text of each row of ids; specials leave no trace, except that unknown shows."""
-        kept = [[i for i in row if i >= len(SPECIALS) or i == UNK] for row in rows]
+        kept = [[i for i in row if i not in self.specials or i == self.unk] for row in rows]
         texts: list[str] = self.tokenizer.decode_batch(kept, skip_special_tokens=False)
         return texts
 

@@ -15,8 +15,10 @@ from ..parts.block import Block
 from .distributed import World
 from .loss import Loss
 
-# (piece of a batch, what its loss is multiplied by, whether it is the step's last) -> sum of -log p
-Backward = Callable[[Any, float, bool], Tensor]
+# (piece of a batch, what its loss is multiplied by, whether it is the step's last)
+# -> sum of -log p, and what the next batch goes on from
+Done = tuple[Tensor, tuple[Tensor, ...]]
+Backward = Callable[[Any, float, bool], Done]
 
 
 class Objective(nn.Module):
@@ -76,15 +78,14 @@ class Plain:
     def __init__(self, objective: nn.Module, precision: Any = None) -> None:
         self.objective, self.precision = objective, precision
 
-    def __call__(self, batch: Any, scale: float | Tensor, last: bool) -> Tensor:
+    def __call__(self, batch: Any, scale: float | Tensor, last: bool) -> Done:
         # Before a step's last piece, peers need not exchange gradients.
         shared = isinstance(self.objective, DistributedDataParallel)
         with self.objective.no_sync() if shared and not last else nullcontext():  # type: ignore[operator]
             with self.precision or nullcontext():
                 loss = self.objective(batch)
             (loss.total * scale).backward()
-        nll: Tensor = loss.nll.detach().float()
-        return nll
+        return loss.nll.detach().float(), loss.past
 
 
 class Graphs:
@@ -98,25 +99,25 @@ class Graphs:
     def __init__(self, plain: Plain, most: int = 64) -> None:
         self.plain, self.most = plain, most
         self.met: Counter[tuple[Any, ...]] = Counter()
-        self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Any, Tensor, Tensor]] = {}
+        self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Any, Tensor, Done]] = {}
         self.pool: Any = None
 
-    def __call__(self, batch: Any, scale: float, last: bool) -> Tensor:
+    def __call__(self, batch: Any, scale: float, last: bool) -> Done:
         shape = tuple(tensor.shape for tensor in batch.tensors())
         self.met[shape] += 1
         if shape not in self.graphs:
             if self.met[shape] < 2 or len(self.graphs) >= self.most:
                 return self.plain(batch, scale, last)
             self.graphs[shape] = self.capture(batch)
-        graph, own, own_scale, nll = self.graphs[shape]
+        graph, own, own_scale, done = self.graphs[shape]
         for mine, theirs in zip(own.tensors(), batch.tensors(), strict=True):
             mine.copy_(theirs, non_blocking=True)
         own_scale.fill_(scale)
         graph.replay()
-        return nll
+        return done
 
-    def capture(self, batch: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor, Tensor]:
-        own = type(batch)(*(tensor.clone() for tensor in batch.tensors()))
+    def capture(self, batch: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor, Done]:
+        own = batch.put(tuple(tensor.clone() for tensor in batch.tensors()))
         scale = torch.zeros((), device=own.tensors()[0].device)
         chance = torch.cuda.get_rng_state()
         side = torch.cuda.Stream()
@@ -128,7 +129,7 @@ class Graphs:
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-            nll = self.plain(own, scale, True)
+            done = self.plain(own, scale, True)
         torch.cuda.set_rng_state(chance)  # the step draws what it would have drawn uncaptured
         self.pool = self.pool or graph.pool()
-        return graph, own, scale, nll
+        return graph, own, scale, done

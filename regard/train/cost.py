@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..batch import Pairs, Sizes
+from ..batch import Sizes
 from .distributed import pick
 from .loss import TokenLoss
 from .settings import Settings
@@ -130,6 +130,29 @@ class Kept:
         return tensor
 
 
+@dataclass(frozen=True)
+class Peak:
+    """What a device could do at best, and how that is known."""
+
+    flops: float
+    method: str
+
+
+# Dense bfloat16 rates of datasheets, in TFLOP/s, by a part of the device's name.
+DATASHEETS = {"H200": 989, "H100": 989, "A100": 312, "L40S": 362, "L4": 121, "4090": 165}
+
+
+def peak_rate(device: torch.device) -> Peak:
+    """The datasheet's rate where the device is known, else what a matrix product reaches."""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+        for part, rate in DATASHEETS.items():
+            if part in name:
+                return Peak(rate * 1e12, f"{rate} TFLOP/s, dense bfloat16 by the datasheet")
+    reached = product_rate(device)
+    return Peak(reached, f"{reached / 1e12:.3g} TFLOP/s, which a matrix product reaches here")
+
+
 def peak_memory(device: torch.device) -> int:
     """Bytes: the GPU's peak, or the process's peak resident size."""
     if device.type == "cuda":
@@ -139,18 +162,10 @@ def peak_memory(device: torch.device) -> int:
 
 
 def estimate(
-    build: Callable[[Sizes], nn.Module],
-    vocabulary: int,
-    joint: bool,
-    train: Settings,
-    length: int = 32,
+    build: Callable[[Sizes], nn.Module], vocabulary: int, joint: bool, train: Settings, batch: Any
 ) -> dict[str, Any]:
-    """The bill before training, for lines of `length` tokens."""
+    """The bill before training, for batches like this one."""
     device = pick(train.device)
-    rows = max(1, train.batch_tokens // length)
-    ids = torch.zeros(rows, length + 1, dtype=torch.long)
-    lengths = torch.full((rows,), length)
-    batch = Pairs(ids[:, 1:], lengths, ids, lengths)
     one = count(build, Sizes(vocabulary, vocabulary, joint), batch)
     flops = one.flops * train.steps
     rate = product_rate(device)
@@ -168,7 +183,8 @@ def estimate(
         "kwh": kwh,
         "kwh_method": f"estimated from {stated_watts(device, train):g} W",
         "co2e_grams": kwh * train.grams_per_kwh,
-        "line_tokens": length,
+        "batch_rows": len(batch),
+        "batch_columns": batch.labels.shape[1],
     }
 
 

@@ -33,6 +33,8 @@ class Begun:
     device: str
     left_out: int = 0  # lines that could not be used
     faults: tuple[str, ...] = ()  # the first of them, where they were read just now
+    peak: float = 0.0  # FLOP/s that `use` is a part of
+    peak_method: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Step:
     gradient: float  # norm before clipping
     tokens_per_second: float  # of the target, padding not counted
     seconds: float
+    use: float = 0.0  # model FLOPs used, as a part of the peak that `Begun` names
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,9 @@ Event = Begun | Step | Scored | Saved | Stopped
 class Window:
     """Sums since the last logged step, kept on the device so that it need not be waited for."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, share: float = 0.0) -> None:
+        """`share`: of the peak that one token a second takes."""
+        self.device, self.share = device, share
         self.restart()
 
     def restart(self) -> None:
@@ -120,6 +124,7 @@ class Window:
             round(norm, 4),
             round(self.tokens / seconds, 1),
             round(seconds, 3),
+            round(self.tokens / seconds * self.share, 4),
         )
         self.restart()
         return event

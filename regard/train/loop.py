@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,41 +14,50 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..data.cut import Plan
 from ..data.load import ahead
-from ..data.order import Order
 from ..data.read import Faults
 from ..data.store import Store
 from ..errors import RunError
 from ..tasks import TASKS
 from . import checkpoint, cost, optim
-from .backward import Backward, make_backward
+from .backward import Backward, Done, make_backward
 from .checkpoint import write_text
 from .distributed import World
 from .events import Begun, Event, Log, Progress, Saved, Stopped, Window, record, trim_log
-from .loss import LOSSES
-from .recipe import Recipe
+from .loss import LOSSES, DistilLoss
+from .recipe import Recipe, read_run
 from .schedule import rate_at
 from .settings import Settings
 from .validate import validate
 
 
-def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Tensor:
-    """Leave the gradient of the whole batch's mean loss per token in the weights; the sum of -log
-    p.
+def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Done:
+    """Leave the gradient of the whole batch's mean loss per token in the weights.
 
     The batch is cut by rows into `pieces` for each rank. Sums are divided by the tokens of the
     whole batch, so neither the cut nor the number of ranks changes the result. A rank without
-    rows takes part with one row that counts nothing, so that nobody waits for it.
+    rows takes part with one row that counts nothing, so that nobody waits for it. -> the sum of
+    -log p, and what the next batch goes on from, this rank's rows of it.
     """
     nll = torch.zeros((), device=world.device)
+    past: tuple[Tensor, ...] = ()
+    step = pieces * world.size
     for piece in range(pieces):
-        part = batch.share(piece * world.size + world.rank, pieces * world.size)
+        first = piece * world.size + world.rank
+        part = batch.share(first, step)
         weight = 1.0 if len(part) else 0.0
         part = part if len(part) else batch.share(0, len(batch))
         # Peers average their gradients; the sum is wanted.
         scale = weight * world.size / batch.tokens
-        nll += weight * backward(part.to(world.device), scale, piece == pieces - 1)
-    return nll
+        found, new = backward(part.to(world.device), scale, piece == pieces - 1)
+        nll += weight * found
+        if step == 1:
+            return nll, new
+        past = past or tuple(t.new_zeros(len(batch), *t.shape[1:]) for t in new)
+        for whole, rows in zip(past, new, strict=True):
+            whole[first::step] = rows[: len(whole[first::step])]
+    return nll, past
 
 
 def fit(
@@ -59,49 +69,57 @@ def fit(
     task = world.first(lambda: prepare_task(recipe, folder, faults))
     stores = world.first(lambda: prepare_stores(recipe, task, folder, faults))
     multiple = 8 if device.type == "cuda" else 1
-    order = Order(task.lengths(stores["train"]), settings.batch_tokens, settings.seed, multiple)
+    plan = task.plan(stores["train"], settings.batch_tokens, settings.seed, multiple)
 
     torch.manual_seed(settings.seed)
     model = recipe.build(task.sizes)
-    if recipe.model_from and not checkpoint.all_in(folder):
-        start_from(model, Path(recipe.model_from))
+    origin = recipe.model_from or settings.teacher
+    if origin and not checkpoint.all_in(folder):
+        start_from(model, Path(origin), may_differ=not recipe.model_from)
     model.to(device).train()
     optimizer = optim.OPTIMIZERS[settings.optimizer](model, settings)
-    progress = resume(folder, model, optimizer) or Progress()
+    progress, past = resume(folder, model, optimizer, device)
     if world.leads:
         trim_log(folder / "metrics.jsonl", progress.step)
 
     precision = autocast(device, settings)
-    loss = LOSSES[task.loss](settings.smoothing, settings.r_drop)
-    backward = make_backward(model, loss, world, settings.compile, precision)
-    try_largest(backward, model, task, stores["train"], order, world, settings)
+    loss = make_loss(task, settings, device)
+    backward = make_backward(model, loss, world, way_to_compile(settings), precision)
+    largest = task.batch(stores["train"], plan.largest(), np.random.default_rng(settings.seed))
+    try_largest(backward, model, largest, world, settings)
+    example = cost.count(recipe.build, task.sizes, largest)
+    peak = cost.peak_rate(device)
     yield Begun(
         progress.step,
         settings.steps,
         stores["train"].rows,
-        order.batches,
+        plan.batches,
         sum(p.numel() for p in model.parameters()),
         device_name(device),
         sum(store.skipped for store in stores.values()),
         tuple(faults.first),
+        peak.flops,
+        peak.method,
     )
 
     log = Log(folder, settings) if world.leads else None
-    window = Window(device)
+    window = Window(device, example.flops / largest.tokens / (peak.flops * world.size))
     began = time.perf_counter() - progress.seconds
 
     def spent() -> float:
         return time.perf_counter() - began
 
     with cost.metered(device, settings, spent, world.size) as energy:
-        for batch in ahead(batches(task, stores["train"], order, progress, settings, device)):
+        for batch in ahead(batches(task, stores["train"], plan, progress, settings, device)):
             step = progress.step = progress.step + 1
             seed_everything(settings.seed, step, world.rank)
             rate = rate_at(
                 settings.schedule, step, settings.steps, settings.warmup, settings.final_rate
             )
             optim.set_rate(optimizer, settings.rate * rate)
-            nll = gradient(backward, batch, world, settings.accumulate)
+            if getattr(batch, "goes_on", False):
+                batch = dataclasses.replace(batch, past=past)
+            nll, past = gradient(backward, batch, world, settings.accumulate)
             norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)  # captured graphs write to the same memory again
@@ -114,17 +132,22 @@ def fit(
             with window.paused():
                 if step % settings.evaluate_every == 0 or last:
                     window.check(world, step)
-                    scored = validate(recipe, task, model, stores, world, progress, precision)
-                    if scored is not None:
-                        if scored.best and world.leads:
+                    with optim.averaged(optimizer):
+                        scored = validate(recipe, task, model, stores, world, progress, precision)
+                        if scored is not None and scored.best and world.leads:
                             checkpoint.write_weights(folder / BEST, checkpoint.weights_of(model))
+                    if scored is not None:
                         yield record(log, scored)
+                    optim.average_if_stalled(optimizer, progress.worse, settings)
                 # Peers agree on stopping, and seldom enough that asking costs nothing.
                 asked = world.any(stop()) if world.size == 1 or step % 5 == 0 else False
                 if step % settings.save_every == 0 or last or asked or tired(progress, settings):
                     window.check(world, step)
                     progress.seconds = spent()
-                    yield record(log, save(folder, model, optimizer, progress, settings, world))
+                    kept = tuple(world.sum(tensor.clone()) for tensor in past)
+                    yield record(
+                        log, save(folder, model, optimizer, progress, kept, settings, world)
+                    )
             if asked and not last:
                 yield Stopped(step, "asked to stop", for_good=False)
                 return
@@ -132,8 +155,12 @@ def fit(
                 yield Stopped(step, f"no gain in {progress.worse} validations", for_good=True)
                 break
     if world.leads:
-        example = task.batch(stores["train"], order.largest())
-        finish(folder, recipe, task, model, progress, energy, device, example)
+        with optim.averaged(optimizer):
+            weights = chosen_weights(folder, settings, model, progress)
+        flops = example.flops / largest.tokens * progress.tokens
+        write_bill(folder, settings, example.parameters, flops, progress, energy, device)
+        checkpoint.write_weights(folder / "model.safetensors", weights)
+        (folder / BEST).unlink(missing_ok=True)
 
 
 BEST = "best.safetensors"
@@ -152,8 +179,8 @@ def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Any:
     kind = TASKS[recipe.task_kind]
     if (folder / "config.json").is_file():
         return kind.load(recipe.task, recipe.text, folder)
-    if recipe.model_from:
-        task = kind.load(recipe.task, recipe.text, Path(recipe.model_from))
+    if origin := recipe.model_from or recipe.train.teacher:
+        task = kind.load(recipe.task, recipe.text, Path(origin))
     else:
         task = kind.learn(recipe.task, recipe.text, recipe.data.files("train"), Faults(faults.skip))
     task.save(folder)
@@ -177,24 +204,87 @@ def prepare_stores(recipe: Recipe, task: Any, folder: Path, faults: Faults) -> d
 ANY_LENGTH = 10**9  # what is only scored may be as long as it likes
 
 
-def start_from(model: nn.Module, folder: Path) -> None:
+def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
+    """The task's loss; with a teacher, what that knows beside it."""
+    if not settings.teacher:
+        return LOSSES[task.loss](settings.smoothing, settings.r_drop)
+    folder = Path(settings.teacher)
+    recipe = read_run(folder)
+    known = TASKS[recipe.task_kind].load(recipe.task, recipe.text, folder)
+    if known.sizes != task.sizes:
+        raise RunError(
+            f"{folder}: a teacher must have the student's vocabulary, but has {known.sizes.target} "
+            f"entries where the student has {task.sizes.target}."
+        )
+    teacher = recipe.build(known.sizes)
+    checkpoint.put_weights(teacher, weights_of_run(folder, "train.teacher"), folder)
+    return DistilLoss(teacher.to(device), settings)
+
+
+def way_to_compile(settings: Settings) -> str:
+    """Compiling takes half a minute, which a long training earns back."""
+    if settings.compile != "auto":
+        return settings.compile
+    return "full" if settings.steps * settings.batch_tokens >= 10**8 else "auto"
+
+
+def start_from(model: nn.Module, folder: Path, may_differ: bool) -> None:
+    """Begin with another run's weights; of a deeper one, with every second block, or third, …
+
+    A student that is not built as its teacher begins with weights of its own.
+    """
+    weights = weights_of_run(folder, "model.from")
+    own = dict(model.named_parameters())
+    picked = every_nth_block(weights, own)
+    fits = picked.keys() == own.keys() and all(picked[n].shape == own[n].shape for n in own)
+    if fits or not may_differ:
+        checkpoint.put_weights(model, picked, folder / "model.safetensors")
+
+
+def weights_of_run(folder: Path, setting: str) -> dict[str, Tensor]:
     path = folder / "model.safetensors"
     if not path.is_file():
         raise RunError(
-            f"{folder}: model.from must name a finished run, but there is no model.safetensors."
+            f"{folder}: {setting} must name a finished run, but there is no model.safetensors."
         )
-    checkpoint.put_weights(model, checkpoint.read_tensors(path), path)
+    return checkpoint.read_tensors(path)
 
 
-def resume(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress | None:
-    """Go on from the newest checkpoint."""
+def every_nth_block(weights: dict[str, Tensor], own: dict[str, Any]) -> dict[str, Tensor]:
+    """Weights of a deeper model, renumbered: of blocks 0 … 11, six take 0, 2, 4, … (DistilGPT2)."""
+
+    def depths(names: Iterable[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name in names:
+            if match := re.match(r"(\w+)\.(\d+)\.", name):
+                found[match[1]] = max(found.get(match[1], 0), int(match[2]) + 1)
+        return found
+
+    have, want = depths(weights), depths(own)
+    picked = {}
+    for name, weight in weights.items():
+        match = re.match(r"(\w+)\.(\d+)\.(.*)", name)
+        if match is None or not want.get(match[1]) or have[match[1]] % want[match[1]]:
+            picked[name] = weight
+            continue
+        number, each = int(match[2]), have[match[1]] // want[match[1]]
+        if number % each == 0:
+            picked[f"{match[1]}.{number // each}.{match[3]}"] = weight
+    return picked
+
+
+def resume(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+) -> tuple[Progress, tuple[Tensor, ...]]:
+    """Go on from the newest checkpoint, where there is one."""
     found = checkpoint.all_in(folder)
     if not found:
-        return None
+        return Progress(), ()
     tensors, state = checkpoint.load(found[-1])
     checkpoint.put_weights(model, tensors["model"], found[-1])
     optim.restore(model, optimizer, tensors["optimizer"])
-    return Progress(**state)
+    past = tensors.get("past", {})
+    return Progress(**state), tuple(past[str(i)].to(device) for i in range(len(past)))
 
 
 def save(
@@ -202,6 +292,7 @@ def save(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     progress: Progress,
+    past: tuple[Tensor, ...],
     settings: Settings,
     world: World,
 ) -> Saved:
@@ -211,6 +302,8 @@ def save(
             "model": checkpoint.weights_of(model),
             "optimizer": optim.state_of(model, optimizer),
         }
+        if past:
+            tensors["past"] = {str(i): tensor for i, tensor in enumerate(past)}
         checkpoint.save(folder, progress.step, tensors, dataclasses.asdict(progress))
         checkpoint.clean(folder, settings.average + 1 if settings.keep == "average" else 2)
     return Saved(progress.step, str(path))
@@ -219,20 +312,20 @@ def save(
 def batches(
     task: Any,
     store: Store,
-    order: Order,
+    plan: Plan,
     progress: Progress,
     settings: Settings,
     device: torch.device,
 ) -> Iterator[Any]:
     """The batch of every step that is left; what is drawn depends on seed and step alone."""
-    epoch, plan = -1, []
+    epoch, cuts = -1, []
     # A run that was killed between its last checkpoint and its end has no step left.
     left = range(0) if tired(progress, settings) else range(progress.step, settings.steps)
     for step in left:
-        wanted, place = divmod(step, order.batches)
+        wanted, place = divmod(step, plan.batches)
         if wanted != epoch:
-            epoch, plan = wanted, order.epoch(wanted)
-        batch = task.batch(store, plan[place], np.random.default_rng((settings.seed, step)))
+            epoch, cuts = wanted, plan.epoch(wanted)
+        batch = task.batch(store, cuts[place], np.random.default_rng((settings.seed, step)))
         yield batch.widen(8).pin() if device.type == "cuda" else batch
 
 
@@ -255,16 +348,9 @@ def autocast(device: torch.device, settings: Settings) -> Any:
 
 
 def try_largest(
-    backward: Backward,
-    model: nn.Module,
-    task: Any,
-    store: Store,
-    order: Order,
-    world: World,
-    settings: Settings,
+    backward: Backward, model: nn.Module, batch: Any, world: World, settings: Settings
 ) -> None:
     """Run the largest batch, so that too little memory shows now and not in an hour."""
-    batch = task.batch(store, order.largest())
     batch = batch.widen(8) if world.device.type == "cuda" else batch
     try:
         gradient(backward, batch, world, settings.accumulate)
@@ -290,38 +376,40 @@ def device_name(device: torch.device) -> str:
     return f"CPU, {torch.get_num_threads()} threads"
 
 
-def finish(
+# After the loop.
+
+
+def chosen_weights(
+    folder: Path, settings: Settings, model: nn.Module, progress: Progress
+) -> dict[str, Tensor]:
+    """The best on validation, the last, or the average of the last checkpoints."""
+    if settings.keep == "average":
+        # A checkpoint made because somebody interrupted does not count.
+        saved = checkpoint.all_in(folder)
+        steps = [int(path.name.removeprefix("checkpoint-")) for path in saved]
+        regular = [s for s in steps if s % settings.save_every == 0 or s == progress.step]
+        return checkpoint.average(
+            [folder / f"checkpoint-{s}/model.safetensors" for s in regular[-settings.average :]]
+        )
+    if settings.keep == "best" and (folder / BEST).is_file():
+        return checkpoint.read_tensors(folder / BEST)
+    return {name: weight.clone() for name, weight in checkpoint.weights_of(model).items()}
+
+
+def write_bill(
     folder: Path,
-    recipe: Recipe,
-    task: Any,
-    model: nn.Module,
+    settings: Settings,
+    parameters: int,
+    flops: float,
     progress: Progress,
     energy: cost.Energy,
     device: torch.device,
-    batch: Any,
 ) -> None:
-    """Choose the weights, write the bill; model.safetensors comes last."""
-    settings = recipe.train
-    saved = checkpoint.all_in(folder)
-    best = folder / BEST
-    if settings.keep == "average":
-        # A checkpoint made because somebody interrupted does not count.
-        steps = [int(path.name.removeprefix("checkpoint-")) for path in saved]
-        regular = [s for s in steps if s % settings.save_every == 0 or s == progress.step]
-        paths = [
-            folder / f"checkpoint-{step}/model.safetensors" for step in regular[-settings.average :]
-        ]
-        weights = checkpoint.average(paths)
-    elif settings.keep == "best" and best.is_file():
-        weights = checkpoint.read_tensors(best)
-    else:
-        weights = checkpoint.weights_of(model)
-    per_update = cost.count(recipe.build, task.sizes, batch)
-    flops = per_update.flops / batch.tokens * progress.tokens
+    """cost.json: what the training took."""
     bill = {
         "steps": progress.step,
         "target_tokens": progress.tokens,
-        "parameters": per_update.parameters,
+        "parameters": parameters,
         "flops": flops,
         "flops_method": "counted on one batch's shape, scaled by target tokens",
         "seconds": round(progress.seconds, 2),
@@ -334,5 +422,3 @@ def finish(
         "grams_per_kwh": settings.grams_per_kwh,
     }
     write_text(folder / "cost.json", json.dumps(bill, indent=1) + "\n")
-    checkpoint.write_weights(folder / "model.safetensors", weights)
-    best.unlink(missing_ok=True)

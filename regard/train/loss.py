@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..batch import Pairs
+from ..batch import Passed
 from ..parts.output import Output
 from . import kernel
+from .settings import Settings
 
 # Scores held at a time: 64 MiB in float32; on a GPU 512 MiB in bfloat16, for large products.
 CHUNK = defaultdict(lambda: 2**24, cuda=2**28)
@@ -23,6 +24,7 @@ class Loss(NamedTuple):
 
     total: Tensor  # what is minimised
     nll: Tensor  # -log p of the right tokens, for reporting
+    past: tuple[Tensor, ...] = ()  # what the next batch of a stream goes on from
 
 
 class TokenLoss:
@@ -36,14 +38,21 @@ class TokenLoss:
     def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0) -> None:
         self.smoothing, self.r_drop = smoothing, r_drop
 
-    def __call__(self, model: nn.Module, batch: Pairs) -> Loss:
+    def __call__(self, model: nn.Module, batch: Any) -> Loss:
         """`model` maps a batch to states (B, T, D) and has an `output` layer."""
         twice = self.r_drop > 0 and model.training
-        states = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
+        passed: Passed = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
+        loss = self.measure(model, passed.states, batch, twice)
+        if passed.penalty is None:
+            return loss._replace(past=passed.past)
+        # A penalty is a mean; so that it weighs the same in every batch, each token has its share.
+        return Loss(loss.total + passed.penalty * batch.real.sum(), loss.nll, passed.past)
+
+    def measure(self, model: nn.Module, states: Tensor, batch: Any, twice: bool) -> Loss:
         output = model.output
         assert isinstance(output, Output)
         sides = [side.flatten(0, 1) for side in states.chunk(2 if twice else 1)]  # (N, D)
-        labels, real = batch.labels.flatten(), real_places(batch).flatten()  # (N,)
+        labels, real = batch.labels.flatten(), batch.real.flatten()  # (N,)
         if (
             labels.device.type == "cpu"
         ):  # padding is quicker left out than scored; a GPU would have to wait
@@ -78,13 +87,61 @@ class TokenLoss:
         return (total * real).sum(), (nll * real).sum()
 
 
+class DistilLoss(TokenLoss):
+    """What a teacher finds likely, beside what the text says: three losses, weighted.
+
+    KL(teacher ‖ student) at a temperature, times its square (Hinton et al. 2015); -log p of the
+    text; and one minus the cosine between both's last states (Sanh et al. 2019).
+    """
+
+    def __init__(self, teacher: nn.Module, settings: Settings) -> None:
+        super().__init__(settings.smoothing)
+        self.teacher = teacher.requires_grad_(False).eval()
+        self.settings = settings
+
+    def measure(self, model: nn.Module, states: Tensor, batch: Any, twice: bool) -> Loss:
+        if not torch.is_grad_enabled():  # validation asks for the language loss alone
+            return super().measure(model, states, batch, twice)
+        with torch.no_grad():
+            known: Tensor = self.teacher.states(batch).states  # type: ignore[operator]
+        output, source = model.output, self.teacher.output
+        assert isinstance(output, Output) and isinstance(source, Output)
+        sides = [x.flatten(0, 1) for x in (states, known)] + [batch.labels.flatten()]
+        sides.append(batch.real.flatten())
+        chunks = zip(*(_chunks(x, output.weight) for x in sides), strict=True)
+        weights = (output.weight, output.bias, source.weight, source.bias)
+        parts = [checkpoint(self._apart, *chunk, *weights, use_reentrant=False) for chunk in chunks]
+        total, nll = (torch.stack(values).sum() for values in zip(*parts, strict=True))
+        return Loss(total, nll.detach())
+
+    def _apart(
+        self,
+        states: Tensor,
+        known: Tensor,
+        labels: Tensor,
+        real: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        known_weight: Tensor,
+        known_bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        s = self.settings
+        scores = F.linear(states, weight, bias).float()
+        wanted = F.linear(known, known_weight, known_bias).float() / s.temperature
+        soft = F.kl_div(
+            (scores / s.temperature).log_softmax(-1),
+            wanted.log_softmax(-1),
+            log_target=True,
+            reduction="none",
+        ).sum(-1) * (s.temperature**2)
+        nll = F.cross_entropy(scores, labels, reduction="none")
+        total = s.soft_weight * soft + s.text_weight * nll
+        if s.cosine_weight and states.shape == known.shape:
+            total = total + s.cosine_weight * (1 - F.cosine_similarity(states, known, dim=-1))
+        return (total * real).sum(), (nll * real).sum()
+
+
 LOSSES = {"tokens": TokenLoss}
-
-
-def real_places(batch: Pairs) -> Tensor:
-    """Which labels are words, not padding.  -> (B, T)"""
-    places = torch.arange(batch.labels.shape[1], device=batch.labels.device)
-    return places < batch.target_lengths[:, None]
 
 
 class LinearCrossEntropy(torch.autograd.Function):

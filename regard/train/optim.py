@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,9 +39,22 @@ def muon(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     )
 
 
+def sgd(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Plain gradient descent."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    return torch.optim.SGD(weights, lr=settings.rate, weight_decay=settings.weight_decay)
+
+
+def asgd(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Gradient descent whose weights are averaged once validation stalls."""
+    return AveragedSGD([p for p in model.parameters() if p.requires_grad], settings)
+
+
 OPTIMIZERS: dict[str, Callable[[nn.Module, Settings], torch.optim.Optimizer]] = {
     "adamw": adamw,
     "muon": muon,
+    "sgd": sgd,
+    "asgd": asgd,
 }
 
 
@@ -50,6 +64,62 @@ def _adamw(groups: Any, device: torch.device, settings: Settings) -> torch.optim
     return torch.optim.AdamW(
         groups, lr=rate, betas=settings.betas, eps=settings.epsilon, fused=True, capturable=on_gpu
     )
+
+
+class AveragedSGD(torch.optim.SGD):
+    """The mean of the weights since a moment, beside the weights themselves (NT-ASGD, Merity et al.
+    2018, algorithm 1). The moment is when validation has not gained for `stall` times."""
+
+    def __init__(self, weights: list[nn.Parameter], settings: Settings) -> None:
+        super().__init__(weights, lr=settings.rate, weight_decay=settings.weight_decay)
+        self.weights = weights
+
+    @property
+    def averaging(self) -> bool:
+        return "mean" in self.state[self.weights[0]]
+
+    def begin(self) -> None:
+        """From now on, average."""
+        for weight in self.weights:
+            self.state[weight] |= {"mean": weight.detach().clone(), "count": torch.ones(())}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        if not self.averaging:
+            return
+        for weight in self.weights:
+            kept = self.state[weight]
+            kept["count"] += 1
+            kept["mean"].lerp_(weight, 1 / float(kept["count"]))
+
+
+def average_if_stalled(optimizer: torch.optim.Optimizer, worse: int, settings: Settings) -> None:
+    """Begin to average where the optimizer does so and validation has not gained for long."""
+    if isinstance(optimizer, AveragedSGD) and not optimizer.averaging and worse >= settings.stall:
+        optimizer.begin()
+
+
+@contextmanager
+def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """The model with its averaged weights, where they are being averaged."""
+    if not (isinstance(optimizer, AveragedSGD) and optimizer.averaging):
+        yield
+        return
+    _swap(optimizer)
+    try:
+        yield
+    finally:
+        _swap(optimizer)
+
+
+@torch.no_grad()
+def _swap(optimizer: AveragedSGD) -> None:
+    for weight in optimizer.weights:
+        mean = optimizer.state[weight]["mean"]
+        now = weight.detach().clone()
+        weight.copy_(mean)
+        mean.copy_(now)
 
 
 class Muon(torch.optim.Optimizer):
@@ -115,6 +185,7 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
         f"{key}/{name}": value
         for name, weight in model.named_parameters()
         for key, value in optimizer.state.get(weight, {}).items()
+        if isinstance(value, Tensor)
     }
 
 
@@ -123,4 +194,5 @@ def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[st
     for full, value in tensors.items():
         key, _, name = full.partition("/")
         # Step counts stay where the optimizer wants them: with the weights where it is fused.
-        optimizer.state[weights[name]][key] = value.to(weights[name].device)
+        device = value.device if key == "count" else weights[name].device
+        optimizer.state[weights[name]][key] = value.to(device)

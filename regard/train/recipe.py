@@ -112,4 +112,4 @@ def resolve(name: str, given: config.Given) -> Recipe:
         }
         settled["data"] = dataclasses.replace(data, **anchored)
     origins = {f"{s}.{k}": v.origin for s, keys in given.items() for k, v in keys.items()}
-    return Recipe(name, task_kind, model_kind, model_from, origins=origins, **settled)  # type: ignore[arg-type]
+    return Recipe(name, task_kind, model_kind, model_from, origins=origins, **settled)

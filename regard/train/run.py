@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import time
@@ -16,7 +15,7 @@ from torch import nn
 from ..batch import Sizes
 from ..config import write
 from ..data.read import Faults
-from ..errors import DataError, RecipeError, RunError
+from ..errors import InputError, RecipeError, RunError
 from ..parts.packed import pack
 from ..tasks import TASKS, Prediction
 from . import checkpoint
@@ -25,7 +24,7 @@ from .distributed import World, pick
 from .events import Event
 from .loop import ANY_LENGTH, fit
 from .recipe import Recipe, read_run
-from .validate import mean_loss
+from .validate import sweep_loss
 
 
 class Run:
@@ -39,42 +38,63 @@ class Run:
         self.task: Any = TASKS[settings.task_kind].load(settings.task, settings.text, folder)
         self.model: nn.Module = settings.build(self.task.sizes)
         checkpoint.put_weights(self.model, checkpoint.read_tensors(path), path)
+        check_finite(self.model, path)
         self.device = pick(device)
         self.model.to(self.device).eval()
+        self.draft: nn.Module | None = None
         if self.device.type == "cpu":
             pack(self.model)
+
+    def use_draft(self, other: Run) -> None:
+        """Let a smaller run of the same vocabulary guess ahead: the answers stay what they are."""
+        if not hasattr(self.task, "stream"):
+            raise InputError("a draft can only help a language model, but this run is none.")
+        texts = [getattr(run.task, "text", None) for run in (self, other)]
+        if texts[1] is None or texts[0].tokenizer.to_str() != texts[1].tokenizer.to_str():  # type: ignore[union-attr]
+            raise InputError(
+                f"{other.folder}: a draft must have the vocabulary of {self.folder}, but has "
+                "another; train it with text.vocabulary set to that run's tokenizer.json."
+            )
+        if self.recipe.decode.kind == "beam":
+            raise InputError("a draft cannot search by beam; add decode.kind=greedy or sample.")
+        self.draft = other.model
 
     def predict(self, inputs: Sequence[str], first: int = 1) -> list[Prediction]:
         """An answer to each input, in order; messages count from `first`."""
         if isinstance(inputs, str):
             inputs = [inputs]
         data, decode = self.recipe.data, self.recipe.decode
+        more = {} if self.draft is None else {"draft": self.draft}
         answers: list[Prediction] = self.task.predict(
-            self.model, inputs, decode, data.max_length, first
+            self.model, inputs, decode, data.max_length, first, **more
         )
         return answers
 
+    def stream(self, prompt: str) -> Iterator[str]:
+        """How a text goes on, in pieces, as they are written."""
+        if not hasattr(self.task, "stream"):
+            raise InputError("only a language model writes on; this run answers with `predict`.")
+        yield from self.task.stream(self.model, prompt, self.recipe.decode, self.draft)
+
+    def logprobs(self, text: str) -> list[tuple[str, float | None]]:
+        """Each token of a text with its log-probability; the first may have none."""
+        if not hasattr(self.task, "logprobs"):
+            raise InputError("only a language model tells how likely a text is; this run is none.")
+        found: list[tuple[str, float | None]] = self.task.logprobs(self.model, text)
+        return found
+
     def evaluate(self, on: str = "test") -> dict[str, Any]:
         """Scores on the recipe's test or validation data; kept in results.json."""
-        data, decode, began = self.recipe.data, self.recipe.decode, time.perf_counter()
+        data, began = self.recipe.data, time.perf_counter()
         files, faults = data.files(on), Faults(data.skip_bad)
-        inputs, references = self.task.examples(files, faults)
-        if not inputs:
-            raise DataError(f"{files[0]}: there must be a line to score, but there is none.")
-        answers = self.task.predict(self.model, inputs, decode, ANY_LENGTH)
-        scores: dict[str, Any] = {
-            "on": on,
-            **self.task.score([answer.output for answer in answers], references),
-        }
         cache = self.folder.parent / ".cache"
         store = self.task.store(files, cache, ANY_LENGTH, Faults(data.skip_bad))
-        loss = mean_loss(self.task, self.model, store, self.recipe.train, self.device, None)
-        search = {k: v for k, v in dataclasses.asdict(decode).items() if k != "batch_tokens"}
-        scores |= {
-            "perplexity": round(float(torch.tensor(loss).exp()), 4),
-            "perplexity_unit": self.task.unit,
-            "decode": search,
-            "examples": len(inputs),
+        nll, tokens = sweep_loss(
+            self.task, self.model, store, self.recipe.train, self.device, None, thorough=True
+        )
+        scores: dict[str, Any] = {
+            "on": on,
+            **self.task.evaluate(self.model, files, self.recipe.decode, faults, nll, tokens),
             "left_out": faults.count,
             "seconds": round(time.perf_counter() - began, 2),
         }
@@ -109,6 +129,12 @@ def check_sizes(folder: Path, recipe: Recipe) -> None:
                 f"{value!r}, "
                 f"here {trained.get(key)!r}."
             )
+
+
+def check_finite(model: nn.Module, path: Path) -> None:
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise RunError(f"{path}: the weights must be numbers, but some of '{name}' are not.")
 
 
 def find_weights(folder: Path) -> Path:
@@ -156,11 +182,12 @@ def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
     """Make the folder ready, or say why it cannot be used; True if it was made here."""
     with torch.device("meta"):
         model = recipe.build(Sizes(recipe.text.size, recipe.text.size, recipe.text.joint))
-    most = getattr(model, "longest", None)
-    if most is not None and most < recipe.data.max_length:
-        raise RecipeError(
-            f"model.positions ({most}) must be at least data.max_length ({recipe.data.max_length})."
-        )
+    name, wanted = "data.max_length", recipe.data.max_length
+    if hasattr(recipe.task, "context"):
+        name, wanted = "task.context", recipe.task.context
+    most: Any = model.longest
+    if most is not None and most < wanted:
+        raise RecipeError(f"model.positions ({most}) must be at least {name} ({wanted}).")
     for part in ("train", "valid", "test"):
         if getattr(recipe.data, part):
             recipe.data.files(part)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from ..config import PATH
 from .schedule import SCHEDULES
 
 Decay = Annotated[float, Ge(0), Lt(1)]
@@ -24,9 +25,11 @@ class Settings:
         int, Gt(0), Lt(2**31), "tokens an update, padding counted, on the longer side"
     ] = 4096
     accumulate: Annotated[int, Gt(0), Le(1024), "pieces a batch is cut into to save memory"] = 1
-    optimizer: Annotated[Literal["adamw", "muon"], "muon: orthogonal updates of the matrices"] = (
-        "adamw"
-    )
+    optimizer: Annotated[
+        Literal["adamw", "muon", "sgd", "asgd"],
+        "muon: orthogonal updates of the matrices; asgd: averaged once validation stalls",
+    ] = "adamw"
+    stall: Annotated[int, Gt(0), "asgd: validations without gain before averaging begins"] = 5
     rate: Annotated[float, Gt(0), "the highest learning rate"] = 0.001
     schedule: Annotated[str, SCHEDULES, "how the rate goes on after warm-up"] = "inverse-sqrt"
     warmup: Annotated[int, Ge(0), "steps in which the rate rises from zero"] = 1000
@@ -45,6 +48,13 @@ class Settings:
     r_drop: Annotated[
         float, Ge(0), "R-Drop: weight of the distance between two dropouts; 0: off"
     ] = 0.0
+    teacher: Annotated[str, PATH, "a run to learn from: its distribution is the target too"] = ""
+    temperature: Annotated[float, Gt(0), "that the teacher's distribution is softened by"] = 2.0
+    soft_weight: Annotated[float, Ge(0), "weight of the distance to the teacher"] = 5.0
+    text_weight: Annotated[float, Ge(0), "weight of the text itself, beside a teacher"] = 2.0
+    cosine_weight: Annotated[
+        float, Ge(0), "weight of the angle between the last states, where they are as wide"
+    ] = 1.0
     save_every: Annotated[int, Gt(0), "steps between checkpoints"] = 1000
     evaluate_every: Annotated[int, Gt(0), "steps between validations"] = 1000
     evaluate_examples: Annotated[
@@ -63,7 +73,8 @@ class Settings:
     ] = "auto"
     compile: Annotated[
         Literal["auto", "off", "graph", "full"],
-        "graph: captured CUDA graphs, on one GPU; full: torch.compile",
+        "graph: captured CUDA graphs, on one GPU; full: compiled blocks in them; auto: full where "
+        "training is long",
     ] = "auto"
     watts: Annotated[
         float, Ge(0), "power to estimate energy by where none can be read; 0: by device"

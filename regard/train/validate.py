@@ -34,18 +34,17 @@ def validate(
         return None
     model.eval()
     began = time.perf_counter()
-    loss = mean_loss(task, model, stores["valid"], recipe.train, world.device, precision)
+    nll, tokens = sweep_loss(task, model, stores["valid"], recipe.train, world.device, precision)
+    loss = nll / tokens
     scores: dict[str, Any] = {
         "loss": round(loss, 5),
         "perplexity": round(float(np.exp(min(loss, 700.0))), 4),
     }
-    if recipe.train.evaluate_examples and world.leads:
-        inputs, references = task.examples(recipe.data.files("valid"), Faults(recipe.data.skip_bad))
-        count = recipe.train.evaluate_examples
-        greedy = dataclasses.replace(recipe.decode, **GREEDY)
+    count = recipe.train.evaluate_examples
+    if count and world.leads:
+        files, faults = recipe.data.files("valid"), Faults(recipe.data.skip_bad)
         with precision or nullcontext():
-            answers = task.predict(model, inputs[:count], greedy, 10**9)
-        scores |= task.score([answer.output for answer in answers], references[:count], quick=True)
+            scores |= task.quick_scores(model, files, recipe.decode, faults, count)
     scores["seconds"] = round(time.perf_counter() - began, 3)
     model.train()
     worth = -loss
@@ -57,35 +56,25 @@ def validate(
     return Scored(progress.step, scores, best)
 
 
-GREEDY: dict[str, Any] = {
-    "kind": "greedy",
-    "num_return_sequences": 1,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-}
-
-
 @torch.no_grad()
-def mean_loss(
+def sweep_loss(
     task: Any,
     model: nn.Module,
     store: Store,
     settings: Settings,
     device: torch.device,
     precision: Any,
-) -> float:
-    """-log p per token over a whole store, in order of length."""
-    lengths = task.lengths(store).max(1)
-    rows = np.argsort(lengths, kind="stable")
+    thorough: bool = False,
+) -> tuple[float, int]:
+    """-log p over a whole store, and how many tokens it is of."""
     total, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
     loss = LOSSES[task.loss]()
-    while len(rows):
-        count = max(1, settings.batch_tokens // int(lengths[rows[-1]]))
-        batch = task.batch(store, rows[-count:])
-        with precision or nullcontext():
-            total += loss(model, batch.to(device)).nll
+    past: tuple[torch.Tensor, ...] = ()
+    for batch in task.sweep(store, settings.batch_tokens, thorough):
         tokens += batch.tokens
-        rows = rows[:-count]
-    return float(total) / tokens
+        if getattr(batch, "goes_on", False):
+            batch = dataclasses.replace(batch, past=past)
+        with precision or nullcontext():
+            found = loss(model, batch.to(device))
+        total, past = total + found.nll, found.past
+    return float(total), tokens

@@ -18,7 +18,7 @@ BOS, EOS = 1, 2
 
 
 def limits(rows: int, longest: int = 12) -> Limits:
-    return Limits(BOS, EOS, torch.full((rows,), longest))
+    return Limits.begin(BOS, EOS, torch.full((rows,), longest))
 
 
 def ids(found):
@@ -69,7 +69,7 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(seed, penalty):
     settings = Settings(
         num_beams=200, num_return_sequences=3, length_penalty=penalty, early_stopping="never"
     )
-    ban = Limits(BOS, EOS, torch.tensor([longest]), banned=(BOS,))
+    ban = Limits.begin(BOS, EOS, torch.tensor([longest]), banned=(BOS,))
     chain.table[:, BOS] = -math.inf
     chain.table = chain.table.log_softmax(-1)
     scored = []
@@ -120,7 +120,7 @@ def test_beam_search_is_that_of_transformers(beams, penalty, early):
 def test_looking_seldom_at_who_is_done_changes_nothing(monkeypatch):
     """As on a GPU, where a search that is done stays in the batch for a few steps more."""
     model, batch = small_model("transformer", size=8), random_pairs(16, size=8)
-    limit = Limits(BOS, EOS, torch.arange(5, 21))
+    limit = Limits.begin(BOS, EOS, torch.arange(5, 21))
     settings = Settings(num_beams=3, num_return_sequences=3)
     often = DECODERS["beam"](model, batch, limit, settings)
     monkeypatch.setitem(sys.modules["regard.decode.beam"].LOOK, "cpu", 4)
@@ -158,7 +158,9 @@ def test_alone_equals_batched(kind):
 def test_each_row_has_its_own_limit(kind):
     chain = random_chain(0)
     chain.table[:, EOS] = -math.inf
-    found = DECODERS[kind](chain, 3, Limits(BOS, EOS, torch.tensor([1, 4, 2])), Settings(kind=kind))
+    found = DECODERS[kind](
+        chain, 3, Limits.begin(BOS, EOS, torch.tensor([1, 4, 2])), Settings(kind=kind)
+    )
     assert [len(row[0].ids) for row in found] == [1, 4, 2]
     assert not any(row[0].ended for row in found)
 
@@ -169,7 +171,7 @@ def test_minimum_length_and_bans(kind):
     settings = Settings(kind=kind, min_new_tokens=5)
     for seed in range(3):
         (best, *_) = DECODERS[kind](
-            chain, 1, Limits(BOS, EOS, torch.tensor([9]), banned=(0, BOS)), settings
+            chain, 1, Limits.begin(BOS, EOS, torch.tensor([9]), banned=(0, BOS)), settings
         )[0]
         assert len(best.ids) >= 5
         assert not {0, BOS} & set(best.ids), seed

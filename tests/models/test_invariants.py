@@ -1,12 +1,15 @@
 """What must hold for every model; a new one is covered when it has a name."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from regard.batch import Pairs
 from regard.models import MODELS
 from regard.parts.position import POSITIONS
-from tests.toys import SMALL, random_pairs, small_model
+from regard.parts.recurrent import CELLS
+from tests.toys import SMALL, random_batch, small_model, start
 
 KINDS = [
     *(pytest.param(kind, {}, id=kind) for kind in MODELS),
@@ -14,6 +17,10 @@ KINDS = [
         pytest.param("transformer", {"position": name}, id=f"transformer-{name}")
         for name in POSITIONS
     ),
+    *(pytest.param("rnn", {"cell": cell}, id=f"rnn-{cell}") for cell in CELLS),
+    *(pytest.param("gpt", {"position": name}, id=f"gpt-{name}") for name in POSITIONS),
+    pytest.param("gpt", {"key_heads": 2, "norm": "rms", "feedforward": "gated-silu"}, id="llama"),
+    pytest.param("xl", {"residual": "pre"}, id="xl-pre"),
     pytest.param(
         "transformer",
         {"residual": "pre", "norm": "rms", "feedforward": "gated-silu"},
@@ -31,19 +38,22 @@ def test_every_model_has_a_small_version_to_test():
     assert set(SMALL) == set(MODELS)
 
 
+def change(batch, **more):
+    return dataclasses.replace(batch, **more)
+
+
 def test_padding_changes_nothing(kind, more):
-    model, batch = small_model(kind, **more), random_pairs()
-    wider = Pairs(
-        torch.nn.functional.pad(batch.source, (0, 5)),
-        batch.source_lengths,
-        torch.nn.functional.pad(batch.target, (0, 3)),
-        batch.target_lengths,
-    )
+    model, batch = small_model(kind, **more), random_batch(kind)
+    pad = torch.nn.functional.pad
+    if isinstance(batch, Pairs):
+        wider = change(batch, source=pad(batch.source, (0, 5)), target=pad(batch.target, (0, 3)))
+    else:
+        wider = change(batch, ids=pad(batch.ids, (0, 3)))
     torch.testing.assert_close(model(wider)[:, :9], model(batch), atol=1e-5, rtol=1e-5)
 
 
 def test_neighbours_change_nothing(kind, more):
-    model, batch = small_model(kind, **more), random_pairs()
+    model, batch = small_model(kind, **more), random_batch(kind)
     together = model(batch)
     for row in range(len(batch)):
         alone = batch.share(row, len(batch))
@@ -51,20 +61,20 @@ def test_neighbours_change_nothing(kind, more):
 
 
 def test_the_future_changes_nothing(kind, more):
-    model, batch = small_model(kind, **more), random_pairs()
-    target = batch.target.clone()
-    target[:, 5:] = 7
-    changed = Pairs(batch.source, batch.source_lengths, target, batch.target_lengths)
-    before, after = model(batch), model(changed)
+    model, batch = small_model(kind, **more), random_batch(kind)
+    name = "target" if isinstance(batch, Pairs) else "ids"
+    ids = getattr(batch, name).clone()
+    ids[:, 5:] = 7
+    before, after = model(batch), model(change(batch, **{name: ids}))
     torch.testing.assert_close(before[:, :5], after[:, :5])
     assert not torch.allclose(before[:, 5:], after[:, 5:])
 
 
 def test_step_by_step_equals_one_pass(kind, more):
-    model, batch = small_model(kind, **more), random_pairs()
+    model, batch = small_model(kind, **more), random_batch(kind)
     with torch.no_grad():
         whole = model(batch)
-        state = model.start(batch)
+        state = start(model, batch)
         for t in range(batch.inputs.shape[1]):
             logits, state = model.step(batch.inputs[:, t], state)
             torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-5)
@@ -72,10 +82,10 @@ def test_step_by_step_equals_one_pass(kind, more):
 
 def test_rows_can_be_repeated_and_selected(kind, more):
     """Copies of each row, shuffled in their groups, then fewer groups, then single rows."""
-    model, batch = small_model(kind, **more), random_pairs()
+    model, batch = small_model(kind, **more), random_batch(kind)
     with torch.no_grad():
         whole = model(batch)
-        state = model.start(batch).repeat(3)
+        state = start(model, batch).repeat(3)
         rows = torch.arange(4).repeat_interleave(3)
         for t, picked in enumerate(
             [
@@ -93,21 +103,21 @@ def test_rows_can_be_repeated_and_selected(kind, more):
 
 
 def test_many_steps_outgrow_the_first_allocation(kind, more):
-    model, batch = small_model(kind, **more), random_pairs(2, longest=70)
+    model, batch = small_model(kind, **more), random_batch(kind, 2, longest=70)
     with torch.no_grad():
-        whole, state = model(batch), model.start(batch)
+        whole, state = model(batch), start(model, batch)
         for t in range(70):
             logits, state = model.step(batch.inputs[:, t], state)
         torch.testing.assert_close(logits, whole[:, 69], atol=1e-5, rtol=1e-5)
 
 
 def test_states_through_the_output_are_the_logits(kind, more):
-    model, batch = small_model(kind, **more), random_pairs()
-    torch.testing.assert_close(model.output(model.states(batch)), model(batch))
+    model, batch = small_model(kind, **more), random_batch(kind)
+    torch.testing.assert_close(model.output(model.states(batch).states), model(batch))
 
 
 def test_every_weight_learns(kind, more):
-    model, batch = small_model(kind, **more).train(), random_pairs()
+    model, batch = small_model(kind, **more).train(), random_batch(kind)
     model(batch).square().mean().backward()
     idle = [
         name

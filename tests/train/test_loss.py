@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.train import loss as losses
-from regard.train.loss import LinearCrossEntropy, TokenLoss, real_places
+from regard.train.loss import LinearCrossEntropy, TokenLoss
 from tests.toys import random_pairs, small_model
 
 
@@ -35,7 +35,7 @@ def test_value_and_gradient_are_those_of_cross_entropy(chunk, smoothing, biased)
 
 def test_a_model_s_loss_counts_words_and_not_padding():
     model, batch = small_model("transformer"), random_pairs()
-    real = real_places(batch)
+    real = batch.real
     assert int(real.sum()) == batch.tokens
     loss = TokenLoss(0.1)(model, batch)
     logits = model(batch)[real]
@@ -91,8 +91,8 @@ def test_r_drop_is_its_formula(chunk):
     torch.manual_seed(1)
     found = TokenLoss(0.1, r_drop=3.0)(model, batch)
     torch.manual_seed(1)
-    p, q = (x[real_places(batch)].log_softmax(-1) for x in model(batch.repeat(2)).chunk(2))
-    labels = batch.labels[real_places(batch)]
+    p, q = (x[batch.real].log_softmax(-1) for x in model(batch.repeat(2)).chunk(2))
+    labels = batch.labels[batch.real]
     plain = (
         sum(F.cross_entropy(x, labels, reduction="sum", label_smoothing=0.1) for x in (p, q)) / 2
     )

@@ -1,0 +1,147 @@
+"""Running text cut into batches: pieces of one stream, random windows, or packed documents.
+
+Each way is a plan: a number of batches an epoch, and for every epoch where each batch's rows begin,
+which is a pure function of seed and epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+
+Ids = NDArray[np.unsignedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where the rows of a batch begin in the text, and how long they are."""
+
+    starts: NDArray[np.int64]  # (B,)
+    length: int  # inputs a row; one label more is read
+    goes_on: bool = False  # each row goes on where the same row of the batch before ended
+
+
+class Plan(Protocol):
+    """Which rows make up which batch."""
+
+    batches: int  # an epoch
+
+    def epoch(self, number: int) -> Any: ...
+    def largest(self) -> Any: ...
+
+
+class Stream:
+    """The text as `rows` long strips, read side by side, `context` tokens at a time.
+
+    What a model carries from one batch it takes into the next. With `vary`, lengths are drawn
+    anew each epoch around the context (Merity et al. 2018, section 4.1), so that words do not
+    always stand at the same place.
+    """
+
+    def __init__(self, size: int, rows: int, context: int, seed: int, vary: float = 0.0) -> None:
+        self.rows = max(1, min(rows, (size - 1) // context))
+        self.strip = (size - 1) // self.rows  # inputs of a row; the last label is one further
+        self.context, self.seed, self.vary = context, seed, vary
+        self.batches = -(-self.strip // context)
+
+    def lengths(self, number: int) -> list[int]:
+        """They sum to the strip, and there are always as many."""
+        usual = [self.context] * (self.batches - 1)
+        usual.append(self.strip - sum(usual))
+        if not self.vary or self.batches < 3:
+            return usual
+        chance = np.random.default_rng((self.seed, number))
+        drawn = chance.normal(1.0, self.vary, self.batches).clip(0.2, 3.0)
+        drawn[chance.random(self.batches) < 0.05] /= 2
+        ends = np.round(drawn.cumsum() / drawn.sum() * self.strip).astype(int)
+        lengths: list[int] = np.diff(ends, prepend=0).tolist()
+        return lengths if min(lengths) > 0 else usual
+
+    def epoch(self, number: int) -> list[Cut]:
+        strips = np.arange(self.rows, dtype=np.int64) * self.strip
+        lengths = self.lengths(number)
+        starts = np.cumsum([0, *lengths[:-1]])
+        return [
+            Cut(strips + start, length, goes_on=place > 0)
+            for place, (start, length) in enumerate(zip(starts, lengths, strict=True))
+        ]
+
+    def largest(self) -> Cut:
+        return Cut(np.arange(self.rows, dtype=np.int64) * self.strip, min(self.context, self.strip))
+
+
+class Windows:
+    """Pieces of `context` tokens, from anywhere: each epoch shifts the grid, then shuffles it."""
+
+    def __init__(self, size: int, rows: int, context: int, seed: int) -> None:
+        self.size, self.context, self.seed = size, min(context, size - 1), seed
+        self.rows = rows
+        # The shift may cost one window.
+        self.windows = max(1, (size - 1) // self.context - 1)
+        self.batches = max(1, self.windows // rows)
+
+    def epoch(self, number: int) -> list[Cut]:
+        chance = np.random.default_rng((self.seed, number))
+        slack = self.size - 1 - self.windows * self.context
+        starts = int(chance.integers(slack + 1)) + chance.permutation(self.windows) * self.context
+        # A text of less than one batch is read more than once.
+        starts = np.resize(starts, self.batches * self.rows)
+        return [Cut(batch, self.context) for batch in starts.reshape(self.batches, self.rows)]
+
+    def largest(self) -> Cut:
+        return Cut(np.zeros(self.rows, np.int64), self.context)
+
+
+class Packed:
+    """Whole documents packed into rows, best fit first; longer ones are cut into rows of their own.
+
+    `pieces` (N, 2): where each piece begins and how many inputs it has.
+    """
+
+    def __init__(self, starts: NDArray[np.int64], rows: int, context: int, seed: int) -> None:
+        self.rows, self.context, self.seed = rows, context, seed
+        pieces = [
+            (place, min(context, end - place))
+            for begin, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+            for place in range(begin, end, context)
+        ]
+        self.packs = pack(pieces, context)  # each a row: a list of pieces
+        self.batches = max(1, len(self.packs) // rows)
+
+    def epoch(self, number: int) -> list[list[list[tuple[int, int]]]]:
+        order = np.random.default_rng((self.seed, number)).permutation(len(self.packs))
+        order = np.resize(order, self.batches * self.rows)
+        return [[self.packs[i] for i in batch] for batch in order.reshape(self.batches, self.rows)]
+
+    def largest(self) -> list[list[tuple[int, int]]]:
+        return [self.packs[0]] * self.rows
+
+
+def pack(pieces: list[tuple[int, int]], room: int) -> list[list[tuple[int, int]]]:
+    """Pieces into rows of `room`, the longest first, each where it fits best."""
+    open_rows: dict[int, list[int]] = {}  # room left -> rows
+    packs: list[list[tuple[int, int]]] = []
+    for piece in sorted(pieces, key=lambda p: (-p[1], p[0])):
+        left = next((r for r in range(piece[1], room + 1) if open_rows.get(r)), None)
+        if left is None:
+            packs.append([piece])
+            left, row = room, len(packs) - 1
+        else:
+            row = open_rows[left].pop()
+            packs[row].append(piece)
+        if left > piece[1]:
+            open_rows.setdefault(left - piece[1], []).append(row)
+    return packs
+
+
+def check_size(size: int, where: str) -> None:
+    if size < 2:
+        raise DataError(
+            f"{where}: there must be at least two tokens of text, but there "
+            f"{'is one' if size else 'are none'}; nothing can be predicted from that."
+        )

@@ -1,0 +1,139 @@
+"""GPT: the decoder alone, as a language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt, Le, Lt
+from torch import Tensor, nn
+
+from ..batch import Passed, Sizes, Tokens
+from ..parts import mask as masks
+from ..parts.attention import Attention
+from ..parts.block import Block
+from ..parts.embedding import Embedding
+from ..parts.feedforward import FEEDFORWARDS
+from ..parts.norm import NORMS, RESIDUALS, PostNorm
+from ..parts.output import Output
+from ..parts.position import POSITIONS, NoPosition
+from ..parts.score import SCORES
+from ..parts.state import Cache, State
+
+
+@dataclass(frozen=True)
+class GPTSettings:
+    """Sizes and choices; the defaults are GPT-2's smallest."""
+
+    width: Annotated[int, Gt(0), Le(2**16), "size of every vector between parts"] = 768
+    depth: Annotated[int, Gt(0), Le(1000), "blocks"] = 12
+    heads: Annotated[int, Gt(0), "attention heads; they share the width"] = 12
+    key_heads: Annotated[
+        int, Ge(0), "heads of keys and values, each shared by several queries; 0: heads"
+    ] = 0
+    hidden: Annotated[int, Ge(0), Le(2**20), "inner width of the feed-forward; 0: 4 × width"] = 0
+    dropout: Annotated[float, Ge(0), Lt(1), "on embeddings and around each sub-layer"] = 0.1
+    attention_dropout: Annotated[float, Ge(0), Lt(1), "on attention weights"] = 0.0
+    score: Annotated[str, SCORES, "how a query and a key are compared"] = "scaled-dot"
+    position: Annotated[str, POSITIONS, "how places are told apart"] = "learned"
+    positions: Annotated[int, Gt(0), Le(2**20), "longest text, in tokens"] = 1024
+    rotary_base: Annotated[float, Gt(0), "of rotary positions: how slowly the slowest turns"] = (
+        10000.0
+    )
+    norm: Annotated[str, NORMS, "layer norm or RMS norm"] = "layer"
+    epsilon: Annotated[float, Gt(0), "the norm's guard against division by zero"] = 1e-5
+    residual: Annotated[str, RESIDUALS, "norm after (post) or before (pre) a sub-layer"] = "pre"
+    feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "gelu-tanh"
+    bias: Annotated[bool, "biases in the linear layers"] = True
+    tie: Annotated[bool, "write with the vectors that it reads with"] = True
+
+
+class GPT(nn.Module):
+    """Each token looks at itself and those before it (Radford et al. 2018, 2019).
+
+    Tokens -> logits (B, T, V). With rotary positions, RMS norm, a gated feed-forward, no biases and
+    fewer key heads it is Llama's architecture.
+    """
+
+    Settings = GPTSettings
+    looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
+
+    def __init__(self, sizes: Sizes, settings: GPTSettings = GPTSettings()) -> None:
+        super().__init__()
+        self.settings, s = settings, settings
+        self.longest = s.positions
+        self.embedding = Embedding(sizes.target, s.width, self._position(), s.dropout, scale=1.0)
+        self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
+        final = RESIDUALS[s.residual].final
+        self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
+        self.output = Output(s.width, sizes.target, self.embedding.tokens if s.tie else None)
+        for name, weight in self.named_parameters():
+            if weight.dim() > 1:
+                # Every block adds twice to the residual path; together they keep its variance.
+                adds = name.endswith(("attention.output.weight", "feedforward.narrow.weight"))
+                nn.init.normal_(weight, std=0.02 * ((2 * s.depth) ** -0.5 if adds else 1.0))
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def forward(self, batch: Tokens) -> Tensor:
+        logits: Tensor = self.output(self.states(batch).states)
+        return logits  # (B, T, V)
+
+    def states(self, batch: Tokens) -> Passed:
+        positions, mask = torch.arange(batch.inputs.shape[1], device=batch.ids.device), None
+        if batch.documents is not None:
+            positions, mask = masks.places(batch.documents), masks.same(batch.documents)
+        x = self.embedding(batch.inputs, positions)  # (B, T, D)
+        for block in self.blocks:
+            x = block(x, mask=mask, causal=True, positions=positions)
+        return Passed(self.norm(x))
+
+    def start(self, batch: Tokens) -> State:
+        """Read a prompt, all but its last token, which the first step reads."""
+        s, rows = self.settings, len(batch)
+        like = self.norm.weight if isinstance(self.norm.weight, Tensor) else batch.ids
+        cache = Cache.empty(s.depth, rows, s.key_heads or s.heads, s.width // s.heads, like)
+        state = State(cache)
+        if batch.inputs.shape[1]:
+            self._read(batch.inputs, state)
+        return state
+
+    def extend(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
+        return self.output(self.norm(self._read(tokens, state))), state
+
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
+        logits, state = self.extend(last[:, None], state)
+        return logits[:, -1], state
+
+    def _read(self, tokens: Tensor, state: State) -> Tensor:
+        x: Tensor = self.embedding(tokens, state.cache.places(tokens.shape[1]))  # (B, T, D)
+        for layer, block in enumerate(self.blocks):
+            x = block.step(x, state, layer)  # type: ignore[operator]
+        state.cache.advance(tokens.shape[1])
+        return x
+
+    def _block(self) -> Block:
+        s = self.settings
+        attention = Attention(
+            s.width,
+            s.heads,
+            score=SCORES[s.score](s.width // s.heads),
+            position=self._position() if POSITIONS[s.position].turns else None,
+            key_heads=s.key_heads or s.heads,
+            dropout=s.attention_dropout,
+            bias=s.bias,
+        )
+
+        def residual() -> PostNorm:
+            return RESIDUALS[s.residual](NORMS[s.norm](s.width, s.epsilon), s.dropout)
+
+        feedforward = FEEDFORWARDS[s.feedforward](s.width, s.hidden or 4 * s.width, bias=s.bias)
+        return Block(attention, feedforward, residual)
+
+    def _position(self) -> NoPosition:
+        s = self.settings
+        base = {"base": s.rotary_base} if s.position == "rotary" else {}
+        return POSITIONS[s.position](s.width, s.heads, s.positions, **base)

@@ -1,0 +1,139 @@
+"""Transformer-XL: a language model that remembers the segments before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, ClassVar
+
+import torch
+from annotated_types import Ge, Gt, Le, Lt
+from torch import Tensor, nn
+
+from ..batch import Passed, Sizes, Tokens
+from ..parts import mask as masks
+from ..parts.block import Block
+from ..parts.embedding import Embedding
+from ..parts.feedforward import FEEDFORWARDS
+from ..parts.norm import NORMS, RESIDUALS, PostNorm
+from ..parts.output import Output
+from ..parts.position import NoPosition
+from ..parts.relative import RelativeAttention
+from ..parts.state import Cache, State
+
+
+@dataclass(frozen=True)
+class XLSettings:
+    """Sizes and choices; the defaults are small."""
+
+    width: Annotated[int, Gt(0), Le(2**16), "size of every vector between parts"] = 400
+    depth: Annotated[int, Gt(0), Le(1000), "blocks"] = 8
+    heads: Annotated[int, Gt(0), "attention heads; they share the width"] = 8
+    hidden: Annotated[int, Ge(0), Le(2**20), "inner width of the feed-forward; 0: 4 × width"] = 0
+    memory: Annotated[int, Ge(0), "tokens before the segment that are remembered in training"] = 64
+    evaluation_memory: Annotated[
+        int, Ge(0), "tokens that are remembered when scoring and answering; 0: memory"
+    ] = 0
+    dropout: Annotated[float, Ge(0), Lt(1), "on embeddings and around each sub-layer"] = 0.1
+    attention_dropout: Annotated[float, Ge(0), Lt(1), "on attention weights"] = 0.0
+    hidden_dropout: Annotated[float, Ge(0), Lt(1), "inside the feed-forward"] = 0.0
+    norm: Annotated[str, NORMS, "layer norm or RMS norm"] = "layer"
+    epsilon: Annotated[float, Gt(0), "the norm's guard against division by zero"] = 1e-5
+    residual: Annotated[str, RESIDUALS, "norm after (post) or before (pre) a sub-layer"] = "post"
+    feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "relu"
+    tie: Annotated[bool, "write with the vectors that it reads with"] = True
+
+
+class XL(nn.Module):
+    """Queries look at their segment and at a memory of the one before (Dai et al. 2019).
+
+    Tokens -> logits (B, T, V). The memory is every block's input at the last tokens, without
+    gradient: (B, L, M, D).
+    """
+
+    Settings = XLSettings
+    looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
+    longest = None  # distances, unlike positions, have no end
+
+    def __init__(self, sizes: Sizes, settings: XLSettings = XLSettings()) -> None:
+        super().__init__()
+        self.settings, s = settings, settings
+        self.embedding = Embedding(sizes.target, s.width, NoPosition(), s.dropout)
+        self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
+        final = RESIDUALS[s.residual].final
+        self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
+        self.dropout = nn.Dropout(s.dropout)
+        self.output = Output(
+            s.width, sizes.target, self.embedding.tokens if s.tie else None, bias=True
+        )
+        for name, weight in self.blocks.named_parameters():
+            if weight.dim() > 1:  # the matrices, u and v
+                nn.init.normal_(weight, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    @property
+    def memory(self) -> int:
+        """Tokens that are remembered now: scoring may look further back than training did."""
+        s = self.settings
+        return s.memory if self.training else s.evaluation_memory or s.memory
+
+    def forward(self, batch: Tokens) -> Tensor:
+        logits: Tensor = self.output(self.states(batch).states)
+        return logits  # (B, T, V)
+
+    def states(self, batch: Tokens) -> Passed:
+        (past,) = batch.past or self.begin(len(batch))
+        x = self.embedding(batch.inputs)  # (B, T, D)
+        mask = masks.same(batch.documents) if batch.documents is not None else None
+        met: list[Tensor] = []
+        for layer, block in enumerate(self.blocks):
+            met.append(x.detach())
+            assert isinstance(block, Block)
+            look = partial(block.attention, past=past[:, layer], mask=mask, causal=True)
+            x = block.through(x, look, None)
+        seen = torch.cat((past, torch.stack(met, 1).to(past.dtype)), 2)  # (B, L, M + T, D)
+        kept = min(self.memory, seen.shape[2])
+        return Passed(self.dropout(self.norm(x)), (seen[:, :, seen.shape[2] - kept :],))
+
+    def begin(self, rows: int) -> tuple[Tensor, ...]:
+        """Nothing remembered: (B, L, 0, D)."""
+        s = self.settings
+        return (self.embedding.tokens.weight.new_zeros(rows, s.depth, 0, s.width),)
+
+    def start(self, batch: Tokens) -> State:
+        """Read a prompt, all but its last token, which the first step reads."""
+        s, weight = self.settings, self.embedding.tokens.weight
+        cache = Cache.empty(s.depth, len(batch), s.heads, s.width // s.heads, weight)
+        state = State(cache)
+        if batch.inputs.shape[1]:
+            self._read(batch.inputs, state)
+        return state
+
+    def extend(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
+        return self.output(self.norm(self._read(tokens, state))), state
+
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
+        logits, state = self.extend(last[:, None], state)
+        return logits[:, -1], state
+
+    def _read(self, tokens: Tensor, state: State) -> Tensor:
+        x: Tensor = self.embedding(tokens)  # (B, T, D)
+        for layer, block in enumerate(self.blocks):
+            x = block.step(x, state, layer)  # type: ignore[operator]
+        state.cache.advance(tokens.shape[1])
+        return x
+
+    def _block(self) -> Block:
+        s = self.settings
+
+        def residual() -> PostNorm:
+            return RESIDUALS[s.residual](NORMS[s.norm](s.width, s.epsilon), s.dropout)
+
+        return Block(
+            RelativeAttention(s.width, s.heads, s.attention_dropout),
+            FEEDFORWARDS[s.feedforward](s.width, s.hidden or 4 * s.width, s.hidden_dropout),
+            residual,
+        )

@@ -1,0 +1,106 @@
+"""XLNet: a language model of all orders, on the core of Transformer-XL."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..batch import Passed, Permuted, Sizes, Tokens
+from ..parts.block import Block
+from ..parts.relative import RelativeAttention
+from ..parts.state import State
+from .xl import XL, XLSettings
+
+
+class XLNetSettings(XLSettings):
+    """As Transformer-XL's."""
+
+
+class XLNet(XL):
+    """Two streams (Yang et al. 2019, section 2.3): content knows its own token, query does not.
+
+    The query stream starts from one learned vector everywhere, and looks at the content of the
+    tokens that come before its own in the order. Permuted -> logits (B, M, V); Tokens, whose order
+    is the text's own, -> logits (B, T, V).
+    """
+
+    Settings = XLNetSettings
+    looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
+
+    def __init__(self, sizes: Sizes, settings: XLSettings = XLNetSettings()) -> None:
+        super().__init__(sizes, settings)
+        self.embedding.scale = 1.0
+        nn.init.normal_(self.embedding.tokens.weight, std=0.02)
+        self.unseen = nn.Parameter(torch.randn(settings.width) * 0.02)
+
+    def states(self, batch: Tokens) -> Passed:
+        (past,) = batch.past or self.begin(len(batch))
+        content, query, places, may_see, may_ask = self.streams(batch)
+        memory = past.shape[2]
+        # What is remembered may be seen by all.
+        may_see = nn.functional.pad(may_see, (memory, 0), value=True)
+        may_ask = nn.functional.pad(may_ask, (memory, 0), value=True)
+        met: list[Tensor] = []
+        for layer, block in enumerate(self.blocks):
+            met.append(content.detach())
+            assert isinstance(block, Block)
+            part = block.attention
+            assert isinstance(part, RelativeAttention)
+            k, v = part.remember(torch.cat((past[:, layer].to(content.dtype), content), 1))
+            look = partial(_look, part, k, v, may_see)
+            ask = partial(_ask, part, k, v, may_ask, places + memory)
+            query = block.through(query, ask, None)
+            content = block.through(content, look, None)
+        seen = torch.cat((past, torch.stack(met, 1).to(past.dtype)), 2)  # (B, L, M + T, D)
+        kept = min(self.memory, seen.shape[2])
+        return Passed(self.dropout(self.norm(query)), (seen[:, :, seen.shape[2] - kept :],))
+
+    def streams(self, batch: Tokens) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Both streams' first vectors, where the queries stand, and who may see whom.
+
+        -> (B, T, D), (B, M, D), (B, M), (B, 1, T, T), (B, 1, M, T)
+        """
+        if isinstance(batch, Permuted):
+            ids, ranks, places = batch.ids, batch.ranks, batch.targets
+            own = ranks.gather(1, places)
+        else:  # the text's own order: the query after token i stands at i + 1
+            ids = batch.inputs
+            ranks = torch.arange(1, ids.shape[1] + 1, device=ids.device).expand_as(ids)
+            places, own = ranks, ranks + 1
+        may_see = (ranks[:, None, :] <= ranks[:, :, None])[:, None]
+        may_ask = (ranks[:, None, :] < own[:, :, None])[:, None]
+        query = self.embedding.dropout(self.unseen.expand(*places.shape, -1))
+        return self.embedding(ids), query, places, may_see, may_ask
+
+    def extend(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
+        content = self.embedding(tokens)  # (B, T, D)
+        query = self.unseen.expand_as(content)
+        places = state.cache.places(tokens.shape[1]).expand(len(tokens), -1)  # (B, T)
+        for layer, block in enumerate(self.blocks):
+            assert isinstance(block, Block)
+            part = block.attention
+            assert isinstance(part, RelativeAttention)
+            k, v, mask = state.cache.append(layer, *part.remember(content))
+            if mask is None:
+                mask = torch.ones(1, 1, dtype=torch.bool, device=k.device)
+            # The query after a token may see what that token sees, itself counted.
+            ask = partial(_ask, part, k, v, mask, places + 1)
+            look = partial(_ask, part, k, v, mask, places)
+            query = block.through(query, ask, None)
+            content = block.through(content, look, None)
+        state.cache.advance(tokens.shape[1])
+        return self.output(self.norm(query)), state
+
+
+def _look(part: RelativeAttention, k: Tensor, v: Tensor, mask: Tensor, x: Tensor) -> Tensor:
+    return part.look(part.ask(x), k, v, mask)
+
+
+def _ask(
+    part: RelativeAttention, k: Tensor, v: Tensor, mask: Tensor, places: Tensor, x: Tensor
+) -> Tensor:
+    return part.look_from(part.ask(x), places, k, v, mask)

@@ -1,0 +1,86 @@
+"""Recurrent nets, layer by layer, with the dropouts that keep one mask through time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+# h_t = tanh(W x_t + U h_{t-1}); the gated two add an input, a forget and an output gate with a cell
+# (LSTM), or an update and a reset gate (GRU).
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+
+
+def locked_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
+    """The same units of a row are dropped at every step (Gal & Ghahramani 2016).  (B, T, D)"""
+    if not training or not rate:
+        return x
+    keep = x.new_empty(len(x), 1, x.shape[2]).bernoulli_(1 - rate)
+    return x * (keep / (1 - rate))
+
+
+def word_dropout(weight: Tensor, rate: float, training: bool) -> Tensor:
+    """Whole words are dropped from an embedding, wherever they occur.  (V, D) -> (V, D)"""
+    if not training or not rate:
+        return weight
+    keep = weight.new_empty(len(weight), 1).bernoulli_(1 - rate)
+    return weight * (keep / (1 - rate))
+
+
+class Recurrent(nn.Module):
+    """One layer after the other; each layer's hidden vector is its state.
+
+    (B, T, widths[0]) -> (B, T, widths[-1]). `layer_dropout` is locked and falls between layers,
+    `weight_drop` on the recurrent weights U (Merity et al. 2018).
+    """
+
+    def __init__(
+        self, cell: str, widths: list[int], layer_dropout: float = 0.0, weight_drop: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.gated = cell == "lstm"  # then a state is two vectors: hidden and cell
+        self.layer_dropout, self.weight_drop = layer_dropout, weight_drop
+        self.widths = widths[1:]
+        self.layers = nn.ModuleList(
+            CELLS[cell](into, out, batch_first=True) for into, out in pairwise(widths)
+        )
+
+    def begin(self, like: Tensor, rows: int) -> list[Tensor]:
+        """Zeros, (B, W) each: one for each layer, an LSTM's two."""
+        each = 2 if self.gated else 1
+        return [like.new_zeros(rows, width) for width in self.widths for _ in range(each)]
+
+    def forward(self, x: Tensor, past: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        after: list[Tensor] = []
+        each = 2 if self.gated else 1
+        for number, layer in enumerate(self.layers):
+            if number:
+                x = locked_dropout(x, self.layer_dropout, self.training)
+            own = [
+                vector[None].contiguous() for vector in past[number * each : (number + 1) * each]
+            ]
+            x, new = self.run(layer, x, tuple(own) if self.gated else own[0])
+            after += [vector[0] for vector in (new if self.gated else (new,))]
+        return x, after
+
+    def run(self, layer: nn.Module, x: Tensor, state: Any) -> Any:
+        if not (self.training and self.weight_drop):
+            return layer(x, state)
+        weight = layer.get_parameter("weight_hh_l0")
+        dropped = F.dropout(weight, self.weight_drop)
+        return functional_call(layer, {"weight_hh_l0": dropped}, (x, state))
+
+
+def activation_penalty(x: Tensor, size: float, change: float) -> Tensor:
+    """What is large, and what changes from step to step (Merity et al. 2018, section 4.8)."""
+    penalty = torch.zeros((), device=x.device)
+    if size:
+        penalty = penalty + size * x.float().pow(2).mean()
+    if change and x.shape[1] > 1:
+        penalty = penalty + change * (x[:, 1:] - x[:, :-1]).float().pow(2).mean()
+    return penalty

@@ -1,0 +1,483 @@
+"""Language: a text in, how it goes on out; and how likely a text is."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Le, Lt
+from torch import Tensor
+
+from ..batch import Sizes, Tokens
+from ..data.cut import Cut, Packed, Plan, Stream, Windows, check_size
+from ..data.read import Faults, documents, is_text, kind_of
+from ..data.store import Store, fingerprint, write
+from ..decode import DECODERS, Hypothesis, Limits, quickest, stream
+from ..decode import Settings as Decode
+from ..errors import DataError, InputError
+from ..text import PAD, Text, learn
+from ..text import Settings as TextSettings
+from .prediction import Prediction
+
+STREAMS = 10  # strips that validation data are read in while training; a final score reads one
+
+
+@dataclass(frozen=True)
+class LanguageSettings:
+    """How running text is cut, and how much of it a model sees."""
+
+    cut: Annotated[
+        Literal["windows", "stream", "documents"],
+        "windows: from anywhere; stream: in order, the state carried on; documents: packed, apart",
+    ] = "windows"
+    context: Annotated[int, Gt(0), Le(2**20), "tokens that a row of a batch has"] = 256
+    lines: Annotated[bool, "every line is a text of its own and has an end (PTB, WikiText)"] = False
+    vary: Annotated[float, Ge(0), Lt(1), "stream: how much a batch's length varies, as a part"] = (
+        0.0
+    )
+    stride: Annotated[
+        int, Ge(0), "scoring windows: tokens that each adds to those before; 0: context, no overlap"
+    ] = 0
+
+
+class Language:
+    """One stream of tokens; scored by perplexity; answers with how a text goes on."""
+
+    Settings = LanguageSettings
+    loss = "tokens"
+    metric, higher_is_better = "perplexity", False
+    unit = "token"
+    looks_at_answer = False  # `see` looks at the text itself
+
+    def __init__(self, settings: LanguageSettings, text: Text, kind: str = "") -> None:
+        self.settings, self.text, self.kind = settings, text, kind
+
+    # The vocabulary: learned from the training files, kept in the run folder.
+
+    @classmethod
+    def learn(
+        cls, settings: LanguageSettings, text: TextSettings, files: Sequence[Path], faults: Faults
+    ) -> Language:
+        pieces = (piece for piece, _, _ in read(files, settings.lines, faults))
+        return cls(settings, learn(pieces, text), text.kind)
+
+    def save(self, folder: Path) -> None:
+        self.text.save(folder / "tokenizer.json")
+
+    @classmethod
+    def load(cls, settings: LanguageSettings, text: TextSettings, folder: Path) -> Language:
+        return cls(settings, Text.load(folder / "tokenizer.json"), text.kind)
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(self.text.size, self.text.size, True)
+
+    # Batches: tokenised once into a store, then cut out of it.
+
+    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
+        """The files' text as ids, from the cache where their content has not changed."""
+        inside = [
+            p for file in files for p in (sorted(file.rglob("*")) if file.is_dir() else [file])
+        ]
+        plain = [path for path in inside if path.is_file()]
+        mark = self.text.tokenizer.to_str()
+        name = fingerprint(plain, mark, str(faults.skip), str(self.settings.lines), "language")
+        folder = cache / name
+        if folder.is_dir():
+            try:
+                return Store(folder)
+            except (OSError, ValueError, KeyError):
+                shutil.rmtree(folder)  # damaged, but only a cache
+        skipped: list[int] = []
+        store = write(folder, self._encode(files, faults, skipped), self.text.size, skipped)
+        check_size(len(store.flat("text")), str(files[0]))
+        return store
+
+    def _encode(
+        self, files: Sequence[Path], faults: Faults, skipped: list[int]
+    ) -> Iterator[dict[str, list[list[int]]]]:
+        before, held = faults.count, []
+        # A lone text has no end that a model could learn; several are told apart by theirs.
+        ends = self.settings.lines or not all(kind_of(f) == ".txt" and f.is_file() for f in files)
+        for piece, _, last in read(files, self.settings.lines, faults):
+            held.append((piece, last))
+            if len(held) >= 1000 or len(piece) > 2**16:
+                yield {"text": self._rows(held, ends)}
+                held = []
+        yield {"text": self._rows(held, ends)}
+        skipped.append(faults.count - before)
+
+    def _rows(self, pieces: list[tuple[str, bool]], ends: bool) -> list[list[int]]:
+        rows = self.text.encode([piece for piece, _ in pieces])
+        return [
+            [*row, self.text.eos] if last and ends else row
+            for row, (_, last) in zip(rows, pieces, strict=True)
+        ]
+
+    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+        """Which rows make up which batch."""
+        s, size = self.settings, len(store.flat("text"))
+        rows = budget // s.context
+        if rows < 1:
+            raise DataError(
+                f"train.batch_tokens ({budget}) must be at least task.context ({s.context})."
+            )
+        if s.cut == "documents":
+            return Packed(np.asarray(store.starts("text")), rows, s.context, seed)
+        if s.cut == "stream":
+            return Stream(size, rows, s.context, seed, s.vary)
+        return Windows(size, rows, s.context, seed)
+
+    def batch(self, store: Store, cut: Any, chance: np.random.Generator | None = None) -> Tokens:
+        flat = store.flat("text")
+        if isinstance(cut, list):
+            return self._packed(flat, cut)
+        places = cut.starts[:, None] + np.arange(cut.length + 1)  # (B, T + 1)
+        counted = torch.tensor([[0, cut.length]] * len(places))
+        ids = torch.from_numpy(flat[places].astype(np.int64))
+        return Tokens(ids, counted, goes_on=cut.goes_on)
+
+    def _packed(self, flat: Any, rows: list[list[tuple[int, int]]]) -> Tokens:
+        """Documents side by side: each is read behind an end, and predicted to its own.
+
+        A piece of n tokens is n inputs (an end, then all but the last) and n labels; so that ids
+        can be shifted by one, the label of a piece's last input is the next one's first token's
+        place: `eos` stands there, which is what begins the next piece.
+        """
+        width = self.settings.context
+        ids = np.full((len(rows), width + 1), PAD, np.int64)
+        numbers = np.zeros((len(rows), width), np.int64)
+        counted = torch.zeros(len(rows), 2, dtype=torch.long)
+        for row, pieces in enumerate(rows):
+            place = 0
+            ids[row, 0] = self.text.eos
+            for number, (start, length) in enumerate(pieces, 1):
+                ids[row, place + 1 : place + 1 + length] = flat[start : start + length]
+                numbers[row, place : place + length] = number
+                place += length
+            counted[row, 1] = place
+        return Tokens(torch.from_numpy(ids), counted, torch.from_numpy(numbers))
+
+    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Tokens]:
+        """The whole text in order, each token predicted once, but for the very first."""
+        s, size = self.settings, len(store.flat("text"))
+        rows = max(1, budget // s.context)
+        if s.cut == "documents":
+            packs = Packed(np.asarray(store.starts("text")), 1, s.context, 0).packs
+            for start in range(0, len(packs), rows):
+                yield self.batch(store, packs[start : start + rows])
+            return
+        if s.cut == "stream":
+            strips = Stream(size, 1 if thorough else min(rows, STREAMS), s.context, 0)
+            for cut in strips.epoch(0):
+                yield self.batch(store, cut)
+            # What the strips leave over, so that every token counts.
+            over = strips.rows * strips.strip
+            if over < size - 1:
+                yield self.batch(store, Cut(np.array([over]), size - 1 - over))
+            return
+        context, stride = min(s.context, size - 1), min(s.stride or s.context, s.context)
+        starts = [*range(0, size - 1 - context, stride), size - 1 - context]
+        ends = [0, *(start + context for start in starts)]
+        for first in range(0, len(starts), rows):
+            some = starts[first : first + rows]
+            batch = self.batch(store, Cut(np.array(some, np.int64), context))
+            # A window counts from where the one before it ended.
+            new = [max(0, ends[first + i] - start) for i, start in enumerate(some)]
+            yield replace(batch, counted=torch.tensor([[n, context] for n in new]))
+
+    @staticmethod
+    def blank(settings: LanguageSettings, budget: int) -> Tokens:
+        """A batch of the usual shape, to reckon with."""
+        rows = max(1, budget // settings.context)
+        ids = torch.zeros(rows, settings.context + 1, dtype=torch.long)
+        return Tokens(ids, torch.tensor([[0, settings.context]] * rows))
+
+    # Answers.
+
+    def predict(
+        self,
+        model: torch.nn.Module,
+        inputs: Sequence[str],
+        decode: Decode,
+        longest: int,
+        first: int = 1,
+        draft: Any = None,
+    ) -> list[Prediction]:
+        """How each text goes on; prompts of one length are continued together."""
+        prompts = [
+            self.prompt(line, model, decode, number) for number, line in enumerate(inputs, first)
+        ]
+        alike: dict[int, list[int]] = {}
+        for i, ids in enumerate(prompts):
+            alike.setdefault(len(ids), []).append(i)
+        answers: dict[int, Prediction] = {}
+        for length, rows in alike.items():
+            began = time.perf_counter()
+            fits = length + decode.max_new_tokens <= (model.longest or math.inf)  # type: ignore[operator]
+            some = [prompts[i] for i in rows]
+            if decode.kind == "beam" or (fits and not decode.stop and draft is None):
+                found = self.search(model, some, decode)
+            else:
+                found = self.one_by_one(model, some, decode, draft)
+            seconds = time.perf_counter() - began
+            for i, hypotheses in zip(rows, found, strict=True):
+                answers[i] = self.answer(inputs[i], prompts[i], hypotheses, decode, seconds)
+        return [answers[i] for i in range(len(inputs))]
+
+    def prompt(self, line: str, model: Any, decode: Decode, number: int = 1) -> list[int]:
+        """A prompt's ids, all of them known, and as many as the model can place."""
+        if not is_text(line):
+            raise InputError(f"input {number}: the text must be UTF-8, but is not.")
+        ids = self.ids(line)
+        if self.kind == "characters" and self.text.unk in ids:
+            place = self.text.encode([line])[0].index(self.text.unk)
+            raise InputError(
+                f"input {number}: every character must be one that the model has met, but "
+                f"'{self.text.normalise(line)[place]}' at position {place + 1} is not."
+            )
+        most = model.longest
+        if most is not None and len(ids) >= most and decode.overflow == "refuse":
+            raise InputError(
+                f"input {number}: a prompt may have {most - 1} tokens, but has {len(ids)}; shorten "
+                "it, or set decode.overflow=slide to forget its beginning."
+            )
+        return ids
+
+    def ids(self, line: str) -> list[int]:
+        """A text behind the end of another, where the model has met such ends."""
+        whole = self.settings.lines or self.settings.cut == "documents"
+        if not whole:
+            return self.text.encode([line])[0] or [self.text.eos]
+        if not self.settings.lines:
+            return [self.text.eos, *self.text.encode([line])[0]]
+        rows = self.text.encode(line.split("\n"))
+        return [i for row in rows for i in (self.text.eos, *row)]
+
+    def slides(self, line: str, model: Any, decode: Decode) -> bool:
+        """Whether the beginning of the text will be forgotten."""
+        if model.longest is None or decode.overflow == "refuse":
+            return False
+        return bool(len(self.ids(line)) + decode.max_new_tokens > model.longest)
+
+    def limits(self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode) -> Limits:
+        device = next(model.parameters()).device
+        prompt = torch.tensor(prompts, device=device)
+        longest = torch.full((len(prompt),), decode.max_new_tokens, device=device)
+        banned = (PAD, self.text.bos, self.text.unk) if self.text.unk >= 0 else ()
+        return Limits(prompt, self.text.eos, longest, banned)
+
+    def search(
+        self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode
+    ) -> list[list[Hypothesis]]:
+        """Prompts of one length, decoded together."""
+        limits = self.limits(model, prompts, decode)
+        if model.longest is not None:
+            room = model.longest + 1 - limits.prompt.shape[1]
+            if room < 1:
+                raise InputError(
+                    f"a beam cannot slide: the prompt may have {model.longest} tokens, but has "
+                    f"{limits.prompt.shape[1]}; shorten it, or set decode.kind=greedy."
+                )
+            limits = replace(limits, longest=limits.longest.clamp_max(room))
+        return DECODERS[decode.kind](quickest(model), as_prompt(limits.prompt), limits, decode)
+
+    def one_by_one(
+        self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode, draft: Any = None
+    ) -> list[list[Hypothesis]]:
+        """Prompts that may slide, stop at a text, or have a draft."""
+        found = []
+        for ids in prompts:
+            copies = []
+            for copy in range(decode.num_return_sequences):
+                new: list[int] = []
+                total, ended = 0.0, False
+                for token, gain in self.tokens(model, ids, decode, draft, copy):
+                    total, ended = total + gain, token == self.text.eos
+                    new += [] if ended else [token]
+                    if decode.stop and cut_at(self.continued(ids, new), decode.stop)[1]:
+                        ended = True
+                        break
+                copies.append(Hypothesis(new, total, ended))
+            found.append(copies)
+        return found
+
+    def tokens(
+        self, model: Any, ids: Sequence[int], decode: Decode, draft: Any = None, copy: int = 0
+    ) -> Iterator[tuple[int, float]]:
+        limits = self.limits(model, [ids], decode)
+        yield from stream(model, as_prompt, limits, decode, draft, copy)
+
+    def stream(self, model: Any, line: str, decode: Decode, draft: Any = None) -> Iterator[str]:
+        """The continuation as it is written, in pieces of text; nothing of a stop text is shown."""
+        ids = self.prompt(line, model, decode)
+        new: list[int] = []
+        shown = 0
+        for token, _ in self.tokens(model, ids, decode, draft):
+            new += [] if token == self.text.eos else [token]
+            text, stopped = cut_at(self.continued(ids, new), decode.stop)
+            # What may yet become a stop text, or the rest of a character, is held back.
+            safe = len(text) if stopped else len(text) - held_back(text, decode.stop)
+            if safe > shown:
+                yield text[shown:safe]
+                shown = safe
+            if stopped:
+                return
+        text = self.continued(ids, new)
+        if len(text) > shown:
+            yield text[shown:]
+
+    def continued(self, ids: Sequence[int], new: Sequence[int]) -> str:
+        """The text of new tokens after others: a space between the two is theirs."""
+        before = list(ids)[-8:]  # enough to tell whether a space comes first
+        whole, start = self.text.decode([[*before, *new], before])
+        return whole[len(start) :] if whole.startswith(start) else self.text.decode([list(new)])[0]
+
+    def answer(
+        self,
+        line: str,
+        ids: Sequence[int],
+        hypotheses: Sequence[Hypothesis],
+        decode: Decode,
+        seconds: float,
+    ) -> Prediction:
+        texts = [cut_at(self.continued(ids, h.ids), decode.stop)[0] for h in hypotheses]
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        if not texts:  # every continuation was forbidden
+            return Prediction(line, "", None, None, seconds)
+        more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
+        return Prediction(line, texts[0], scores[0], more, seconds)
+
+    @torch.inference_mode()
+    def logprobs(self, model: Any, line: str) -> list[tuple[str, float | None]]:
+        """Each token of a text with its log-probability after those before it.
+
+        The first has none, unless texts have ends that it can come after.
+        """
+        ids = self.ids(line)
+        device = next(model.parameters()).device
+        size = model.longest or len(ids)
+        logs: list[float | None] = [None]
+        for start in range(0, max(1, len(ids) - 1), max(1, size // 2)):
+            # Windows overlap by half, so that what counts has at least that much before it.
+            piece = torch.tensor([ids[start : start + size + 1]], device=device)
+            if piece.shape[1] < 2:
+                break
+            batch = Tokens(piece, torch.tensor([[0, piece.shape[1] - 1]], device=device))
+            scores = model(batch).float().log_softmax(-1)  # (1, T, V)
+            found = scores.gather(2, batch.labels[..., None])[0, :, 0].tolist()
+            logs += found[len(logs) - 1 - start :]
+            if start + size + 1 >= len(ids):
+                break
+        names = self.text.tokens(ids)
+        whole = self.settings.lines or self.settings.cut == "documents"
+        pairs = list(zip(names, logs, strict=True))
+        return pairs[1:] if whole else pairs
+
+    def trace(self, source: str, target: str) -> tuple[Tokens, dict[str, list[str]]]:
+        """A text and how it goes on as a batch, and the tokens that its rows and columns are."""
+        ids = self.ids(source + target)
+        if len(ids) < 2:
+            raise InputError("input: there must be two tokens to look at, but there are fewer.")
+        tokens = [name.replace("Ġ", "▁").replace("Ċ", "⏎") for name in self.text.tokens(ids)]
+        # The last column is a label only.
+        padded = torch.tensor([[*ids, self.text.eos]])
+        return Tokens(padded, torch.tensor([[0, len(ids)]])), {"inputs": tokens}
+
+    # Scores.
+
+    def quick_scores(
+        self, model: Any, files: Sequence[Path], decode: Decode, faults: Faults, count: int
+    ) -> dict[str, Any]:
+        """Perplexity needs no answers."""
+        return {}
+
+    def evaluate(
+        self,
+        model: Any,
+        files: Sequence[Path],
+        decode: Decode,
+        faults: Faults,
+        nll: float,
+        tokens: int,
+    ) -> dict[str, Any]:
+        """The text's -log p, `nll` in all, in the usual units, each told which it is."""
+        size, words, ends, texts = 0, 0, 0, 0
+        for piece, _, last in read(files, self.settings.lines, faults):
+            size += len(piece.encode("utf-8")) + self.settings.lines
+            words += len(piece.split())
+            ends += last and self.settings.lines
+            texts += last
+        s = self.settings
+        context = {
+            "stream": "whole set in order, state carried",
+            "windows": f"windows of {s.context}, each adding {s.stride or s.context}",
+            "documents": f"each text by itself, at most {s.context} tokens",
+        }
+        return {
+            "loss": round(nll / tokens, 5),
+            "loss_unit": f"nats a token ({self.kind or 'own vocabulary'})",
+            "perplexity": round(math.exp(min(nll / tokens, 700.0)), 4),
+            "perplexity_unit": f"token ({self.kind or 'own vocabulary'}), {context[s.cut]}",
+            "word_perplexity": round(math.exp(min(nll / max(words + ends, 1), 700.0)), 4),
+            "word_perplexity_unit": "word between spaces" + (", line ends counted" if ends else ""),
+            "bits_per_byte": round(nll / math.log(2) / max(size, 1), 5),
+            "bits_per_byte_unit": "byte of the file's text" + (" with line ends" if ends else ""),
+            "tokens": tokens,
+            "words": words + ends,
+            "bytes": size,
+            "examples": texts,
+        }
+
+    def example(self, files: Sequence[Path]) -> str:
+        """A prompt: the first words of a line of middling length."""
+        for piece, _, _ in read(files, self.settings.lines, Faults(skip=True)):
+            for line in piece.split("\n"):
+                if 4 <= len(line.split()) <= 30:
+                    return " ".join(line.split()[:6])
+        return ""
+
+
+def read(files: Sequence[Path], lines: bool, faults: Faults) -> Iterator[tuple[str, str, bool]]:
+    """Pieces of text, where they stand, and whether a text ends with them."""
+    for file in files:
+        if not file.is_dir() and kind_of(file) not in (".txt", ".jsonl"):
+            raise DataError(f"{file}: text must be a .txt file, a folder of them, or .jsonl.")
+        for piece, where, last in documents(file, faults):
+            if not lines:
+                yield piece, where, last
+                continue
+            rows = piece.split("\n")
+            if rows[-1] == "":  # the end of the last line, not a line
+                rows.pop()
+            yield from ((row, where, True) for row in rows)
+
+
+def as_prompt(ids: Tensor) -> Tokens:
+    """Prompts as a batch: all but the last token are read by `start`.  (B, P)"""
+    return Tokens(ids, torch.tensor([[0, 0]], device=ids.device).expand(len(ids), -1))
+
+
+def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The text up to the first of the stop texts, and whether there was one."""
+    places = [place for stop in stops if (place := text.find(stop)) >= 0]
+    return (text[: min(places)], True) if places else (text, False)
+
+
+def held_back(text: str, stops: Sequence[str]) -> int:
+    """Characters at the end that may begin a stop text, or are part of an unfinished one."""
+    torn = len(text) - len(text.rstrip("\ufffd"))
+    begun = (
+        length
+        for stop in stops
+        for length in range(min(len(stop) - 1, len(text)), 0, -1)
+        if text.endswith(stop[:length])
+    )
+    return max(torn, next(begun, 0) if len(stops) == 1 else max(begun, default=0))
