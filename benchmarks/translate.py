@@ -425,7 +425,7 @@ def our_beam(model: Transformer, batch: Pairs, length: int) -> Translate:
     settings = Decode(num_beams=BEAMS, min_new_tokens=length, max_new_tokens=length)
 
     def translate() -> list[list[int]]:
-        found = DECODERS["beam"](quickest(model), batch, limits, settings)
+        found = DECODERS["beam"](quickest(model, settings), batch, limits, settings)
         return [best[0].ids for best in found]
 
     return translate

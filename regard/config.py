@@ -83,11 +83,22 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Given:
                 f"{path.name}: '{section}' must be a section, [{section}], but is a value."
             )
         for key, value in table.items():
-            given[section][key] = Value(value, "recipe", path.name, path.parent.resolve())
+            given[section][key] = Value(value, "recipe", path.name, _home(path, value))
     for text in overrides:
         section, key, value = parse_override(text)
         given[section][key] = Value(value, "command line", "command line", Path.cwd())
     return given
+
+
+def _home(path: Path, value: Any) -> Path:
+    """What a path in a recipe is relative to: the recipe.
+
+    In a shipped one only the bundled corpora, ../corpora/…, are; all else is the user's to bring,
+    and relative to the current folder.
+    """
+    shipped = path.parent.resolve() == RECIPES.resolve()
+    bundled = isinstance(value, str) and value.startswith("../")
+    return Path.cwd() if shipped and not bundled else path.parent.resolve()
 
 
 def parse_override(text: str) -> tuple[str, str, Any]:

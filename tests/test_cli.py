@@ -171,7 +171,7 @@ WRONG = {
     ),
     "no such model": (
         ["train", "{toy}", "model.kind=transfomer"],
-        "command line: model.kind must be one of transformer, but is 'transfomer'; did you mean 'transformer'?",
+        "command line: model.kind must be one of transformer, rnn, gpt, xl, xlnet, but is 'transfomer'; did you mean 'transformer'?",
     ),
     "heads that do not fit": (
         ["train", "{toy}", "model.heads=5"],
@@ -322,7 +322,7 @@ def test_not_toml(main, tmp_path):
     assert "bad.toml: no section 'steps'" in main("train", "bad.toml", status=2).err
     (tmp_path / "bad.toml").write_text("[task]\nkind = 'translate'\n")
     assert (
-        "the recipe must set model.kind, to one of transformer."
+        "the recipe must set model.kind, to one of transformer, rnn, gpt, xl, xlnet."
         in main("train", "bad.toml", status=2).err
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from regard import config
-from regard.data.read import lines
+from regard.data.read import lines, whole_lines
 from regard.train.recipe import read
 from tests.toys import sentences, translate
 
@@ -37,30 +37,63 @@ def test_what_is_printed_whole_can_be_read_back(name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_trains_for_two_steps(name, tmp_path):
-    """On its own data where they are shipped; else on toy files, with a smaller model."""
+    """On its own data where they are shipped; else on toy files; always with a smaller model."""
     recipe = read(name)
     overrides = ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2"]
-    overrides += ["decode.max_new_tokens=16"]
+    overrides += ["decode.max_new_tokens=16", "train.accumulate=1"]
     if "corpora" not in recipe.data.root:
-        for part, count in (("train", 400), ("valid", 10), ("test", 10)):
-            for file, write in zip(getattr(recipe.data, part), (str, translate), strict=True):
-                text = "".join(f"{write(line)}\n" for line in sentences(count)).encode()
-                (tmp_path / file).write_bytes(gzip.compress(text) if file.endswith("gz") else text)
-        overrides += [f"data.root={tmp_path}", "text.size=60", "text.bytes=false"]
-        overrides += [
-            "train.batch_tokens=256",
-            "model.width=32",
-            "model.hidden=32",
-            "model.heads=4",
-        ]
+        overrides += [f"data.root={tmp_path}", *WRITE[recipe.task_kind](recipe, tmp_path)]
+    if name != "translate-tatoeba":
+        overrides += ["model.width=32", "model.hidden=32"]
+        overrides += ["model.heads=4"] if recipe.model_kind != "rnn" else []
+        overrides += ["model.depth=2"] if recipe.model_kind == "gpt" else []
+    if recipe.train.teacher:
+        more = [o.replace("depth=2", "depth=4") for o in overrides]
+        regard.train("lm-shakespeare", *more, run=tmp_path / "teacher")
+        overrides += [f"train.teacher={tmp_path / 'teacher'}"]
     run = regard.train(name, *overrides, run=tmp_path / "run")
     assert run.predict(["two"])[0].input == "two"
     assert (Path(run.folder) / "results.json").is_file()
 
 
+def put(path, text):
+    raw = text.encode()
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+
+
+def write_pairs(recipe, folder):
+    for part, count in (("train", 400), ("valid", 10), ("test", 10)):
+        for file, say in zip(getattr(recipe.data, part), (str, translate), strict=True):
+            put(folder / file, "".join(f"{say(line)}\n" for line in sentences(count)))
+    return ["text.size=60", "text.bytes=false", "train.batch_tokens=256"]
+
+
+def write_text(recipe, folder):
+    for part, count in (("train", 1500), ("valid", 60), ("test", 60)):
+        if named := getattr(recipe.data, part):
+            file = folder / named
+            file = file if "." in named else file / "a.txt"
+            put(file, "".join(f"{line}\n" for line in sentences(count)))
+    size = ["text.size=300"] if recipe.text.kind == "byte-bpe" else []
+    context = min(recipe.task.context, 64)
+    return [*size, f"task.context={context}", f"train.batch_tokens={4 * context}"]
+
+
+WRITE = {"translate": write_pairs, "language": write_text, "permute": write_text}
+
+
+def test_the_shipped_text_is_whole():
+    folder = Path(regard.__file__).parent / "corpora/shakespeare"
+    train, valid = ("".join(whole_lines(folder / f"{p}.txt.gz")) for p in ("train", "valid"))
+    assert len(train) + len(valid) == 1_115_394 and len(train) == 1_115_394 * 9 // 10
+    assert "Public domain" in (folder / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_shipped_corpus_is_small_and_credited():
     folder = Path(regard.__file__).parent / "corpora"
-    assert sum(path.stat().st_size for path in folder.rglob("*.gz")) <= 1_500_000
+    pairs = folder / "tatoeba-en-fr"
+    assert sum(path.stat().st_size for path in pairs.rglob("*.gz")) <= 1_500_000
     assert "CC BY 2.0 FR" in (folder / "tatoeba-en-fr/README.md").read_text(encoding="utf-8")
     parts = {}
     for part in ("train", "valid", "test"):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .settings import Generator
+from .settings import Generator, Settings
 
 PATIENCE = 3  # plain steps before a capture, which costs about five: short answers need none
 ROOM = 64  # tokens more that a fixed state has room for; then it grows and is captured again
@@ -36,8 +36,10 @@ class Captured:
     It serves one decoding at a time: the state that it steps is the one that it last started.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, compiled: bool = False) -> None:
         self.model = model
+        # What is captured may be compiled first: fewer and larger kernels, after half a minute.
+        self.one_step = torch.compile(model.step, dynamic=False) if compiled else model.step
         self.graphs: dict[tuple[Any, ...], Graph] = {}
         self.graph: Graph | None = None  # the one that the current state's places belong to
         self.plain = self.left = self.length = 0
@@ -101,7 +103,7 @@ class Captured:
     def one(self, last: Tensor, state: Any, places: list[Tensor]) -> Tensor:
         """A step whose new state ends up in the places of the old."""
         logits: Tensor
-        logits, after = self.model.step(last, state)
+        logits, after = self.one_step(last, state)
         for place, tensor in zip(places, after.tensors(), strict=True):
             if place is not tensor:
                 place.copy_(tensor)
@@ -109,17 +111,19 @@ class Captured:
         return logits
 
 
-def quickest(model: Any) -> Generator:
+def quickest(model: Any, settings: Settings) -> Generator:
     """The model with its steps captured where that can be: on a GPU, while nobody watches.
 
     What is captured is kept with the model, so that the next batch of those shapes finds it.
     """
-    if next(model.parameters()).device.type != "cuda" or _watched(model):
+    off = settings.compile == "off" or next(model.parameters()).device.type != "cuda"
+    if off or _watched(model):
         plain: Generator = model
         return plain
-    if "captured" not in vars(model):
-        vars(model)["captured"] = Captured(model)
-    captured: Generator = vars(model)["captured"]
+    kept = vars(model).setdefault("captured", {})
+    if settings.compile not in kept:
+        kept[settings.compile] = Captured(model, settings.compile == "full")
+    captured: Generator = kept[settings.compile]
     return captured
 
 

@@ -45,30 +45,35 @@ def walk(
     rows = torch.arange(len(longest), device=longest.device)  # answers still being written
     written = limits.prompt.repeat_interleave(copies, 0)  # (R, t)
     totals = torch.zeros(len(longest), device=longest.device)
-    lengths = torch.zeros_like(longest)  # new tokens, `eos` counted
     done = torch.zeros_like(longest, dtype=torch.bool)
     answers: list[Hypothesis | None] = [None] * len(longest)
-    every, most = LOOK[longest.device.type], int(longest.max())
+    every = LOOK[longest.device.type]
+    shortest, most = (int(x) for x in longest.aminmax())
     for length in range(1, most + 1):
         logits, state = model.step(written[:, -1], state)
         scores = obey(logits.float(), written)
         chosen = choose(scores, rows)
-        gain = scores.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
-        totals = torch.where(done, totals, totals + gain)
-        lengths = torch.where(done, lengths, length)
+        gain = scores.gather(-1, chosen[:, None])[:, 0] - scores.logsumexp(-1)
+        totals = totals + gain.masked_fill(done, 0.0)
+        # What a row writes after its end is cut off when it leaves.
         written = torch.cat((written, chosen[:, None]), 1)
-        done = done | (chosen == limits.eos) | (length >= longest)
+        done = done | (chosen == limits.eos)
+        if length >= shortest:
+            done = done | (length >= longest)
         if (length % every and length < most) or not worth_leaving(done):
             continue
-        ends = written.gather(1, limits.prompt.shape[1] + lengths[:, None] - 1)[:, 0] == limits.eos
-        for i in done.nonzero()[:, 0].tolist():
-            count = int(lengths[i]) - bool(ends[i])
-            ids = written[i, limits.prompt.shape[1] :][:count].tolist()
-            answers[int(rows[i])] = Hypothesis(ids, float(totals[i]), bool(ends[i]))
+        leaving = done.nonzero()[:, 0]
+        new = written[leaving, limits.prompt.shape[1] :].tolist()
+        fields = (rows[leaving].tolist(), longest[leaving].tolist(), totals[leaving].tolist(), new)
+        for row, limit, total, ids in zip(*fields, strict=True):
+            ids = ids[:limit]
+            ended = limits.eos in ids
+            answers[row] = Hypothesis(ids[: ids.index(limits.eos)] if ended else ids, total, ended)
         stay = (~done).nonzero()[:, 0]
         if not len(stay):
             break
-        kept = (rows, written, totals, longest, lengths, done)
-        rows, written, totals, longest, lengths, done = (x[stay] for x in kept)
+        rows, written, totals, longest, done = (
+            x[stay] for x in (rows, written, totals, longest, done)
+        )
         state = state.select(stay)
     return [answer for answer in answers if answer is not None]

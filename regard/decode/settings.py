@@ -57,6 +57,10 @@ class Settings:
         "a text longer than the model can place: forget its beginning, or refuse it",
     ] = "slide"
     seed: Annotated[int, Ge(0), Lt(2**40), "the same seed draws the same (sample)"] = 0
+    compile: Annotated[
+        Literal["auto", "off", "full"],
+        "auto: steps on a GPU are captured as graphs; full: and compiled, which takes a minute",
+    ] = "auto"
     batch_tokens: Annotated[int, Gt(0), "source tokens decoded together, each beam counted"] = 8000
 
     def __post_init__(self) -> None:

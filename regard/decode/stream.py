@@ -51,7 +51,7 @@ def stream(
 
     A model that can place only so many tokens goes on from the later half of what is written.
     """
-    write = Alone(model, prompt) if draft is None else Ahead(model, draft, prompt)
+    write = Alone(model, prompt, settings) if draft is None else Ahead(model, draft, prompt)
     obey, most = Rules(limits, settings), int(limits.longest[0])
     written, pick = limits.prompt, Pick(settings, most, copy)
     tokens = write(written, lambda logits, text: obey(logits.float(), text), pick)
@@ -67,8 +67,8 @@ Obey = Callable[[Tensor, Tensor], Tensor]
 class Alone:
     """One model, one token a step."""
 
-    def __init__(self, model: Any, prompt: Prompt) -> None:
-        self.plain, self.model, self.prompt = model, quickest(model), prompt
+    def __init__(self, model: Any, prompt: Prompt, settings: Settings) -> None:
+        self.plain, self.model, self.prompt = model, quickest(model, settings), prompt
 
     def __call__(self, written: Tensor, obey: Obey, pick: Pick) -> Iterator[tuple[int, float]]:
         first = written.shape[1]

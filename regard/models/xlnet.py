@@ -28,7 +28,9 @@ class XLNet(XL):
     """
 
     Settings = XLNetSettings
-    looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
+    looks: ClassVar = {
+        "blocks.*.attention": [("query", "outputs", "inputs"), ("content", "inputs", "inputs")]
+    }
 
     def __init__(self, sizes: Sizes, settings: XLSettings = XLNetSettings()) -> None:
         super().__init__(sizes, settings)

@@ -28,7 +28,7 @@ class Cache:
     lengths: Tensor  # (B,)
     used: int | None = 0
     even: bool = True
-    most: int = 0  # no row is longer, as far as the host has seen
+    most: int = 0  # no row was longer when the host last knew
     seen: Tensor | None = None  # the mask of this step, where there is one: the same for all blocks
     # Where `select` writes, in turn with keys and values.
     spare: tuple[Tensor, Tensor] | None = None
@@ -92,10 +92,10 @@ class Cache:
     def advance(self, count: int) -> None:
         """All blocks have written `count` tokens; below zero, the last are taken back."""
         self.lengths = self.lengths + count
-        self.most += count
         self.seen = None
         if self.used is not None:
             self.used += count
+            self.most = max(self.most, self.used)
 
     def select(self, rows: Tensor) -> None:
         """Reorder into the spare tensors and swap: fresh memory at every step would cost more."""
@@ -157,7 +157,7 @@ class State:
 
     @property
     def length(self) -> int:
-        """Tokens of the longest row, as far as the host has seen."""
+        """Tokens of the longest row, when the host last knew."""
         return self.cache.most
 
     def fix(self, places: int) -> None:

@@ -104,10 +104,16 @@ def look(run: Run, source: str, target: str | None = None) -> Sight:
     with torch.inference_mode(), watch(run.model) as seen:
         run.model(batch.to(run.device))
     looks = []
-    for name, (weights,) in seen.items():
+    for name, calls in seen.items():
         kind = re.sub(r"\.\d+", "", name)
-        layer = int(re.search(r"\d+", name)[0]) if re.search(r"\d+", name) else 0  # type: ignore[index]
-        rows, columns = run.model.looks[re.sub(r"\d+", "*", name)]  # type: ignore[index]
-        values = weights[0].float().cpu().numpy()
-        looks.append(Look(name, kind, layer, sides[rows], sides[columns], values))
+        number = re.search(r"\d+", name)
+        layer = int(number[0]) if number else 0
+        told: Any = run.model.looks[re.sub(r"\d+", "*", name)]  # type: ignore[index]
+        # An attention that is used several times in a pass says what each use is called.
+        for (label, rows, columns), weights in zip(
+            told if isinstance(told, list) else [("", *told)], calls, strict=True
+        ):
+            end = f".{label}" if label else ""
+            values = weights[0].float().cpu().numpy()
+            looks.append(Look(name + end, kind + end, layer, sides[rows], sides[columns], values))
     return Sight(source, target, looks)

@@ -287,7 +287,9 @@ class Language:
                     f"{limits.prompt.shape[1]}; shorten it, or set decode.kind=greedy."
                 )
             limits = replace(limits, longest=limits.longest.clamp_max(room))
-        return DECODERS[decode.kind](quickest(model), as_prompt(limits.prompt), limits, decode)
+        return DECODERS[decode.kind](
+            quickest(model, decode), as_prompt(limits.prompt), limits, decode
+        )
 
     def one_by_one(
         self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode, draft: Any = None
@@ -389,7 +391,10 @@ class Language:
         tokens = [name.replace("Ġ", "▁").replace("Ċ", "⏎") for name in self.text.tokens(ids)]
         # The last column is a label only.
         padded = torch.tensor([[*ids, self.text.eos]])
-        return Tokens(padded, torch.tensor([[0, len(ids)]])), {"inputs": tokens}
+        return Tokens(padded, torch.tensor([[0, len(ids)]])), {
+            "inputs": tokens,
+            "outputs": [*tokens[1:], "…"],
+        }
 
     # Scores.
 

@@ -329,7 +329,7 @@ class Translate:
         if (most := getattr(model, "longest", None)) is not None:
             longest = longest.clamp_max(most)
         limits = Limits.begin(BOS, EOS, longest, banned=(PAD, BOS, UNK))
-        return DECODERS[decode.kind](quickest(model), batch, limits, decode)
+        return DECODERS[decode.kind](quickest(model, decode), batch, limits, decode)
 
     def answer(self, line: str, hypotheses: Sequence[Hypothesis], seconds: float) -> Prediction:
         if not hypotheses:  # every continuation was forbidden
@@ -395,7 +395,7 @@ class Translate:
         if not inputs:
             raise DataError(f"{files[0]}: there must be a line to score, but there is none.")
         answers = self.predict(model, inputs, decode, ANY_LENGTH)
-        search = {k: v for k, v in asdict(decode).items() if k != "batch_tokens"}
+        search = {k: v for k, v in asdict(decode).items() if k not in ("batch_tokens", "compile")}
         return {
             **self.score([answer.output for answer in answers], references),
             "perplexity": round(math.exp(min(nll / tokens, 700.0)), 4),

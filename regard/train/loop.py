@@ -84,7 +84,7 @@ def fit(
 
     precision = autocast(device, settings)
     loss = make_loss(task, settings, device)
-    backward = make_backward(model, loss, world, way_to_compile(settings), precision)
+    backward = make_backward(model, loss, world, way_to_compile(settings, device), precision)
     largest = task.batch(stores["train"], plan.largest(), np.random.default_rng(settings.seed))
     try_largest(backward, model, largest, world, settings)
     example = cost.count(recipe.build, task.sizes, largest)
@@ -221,11 +221,11 @@ def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
     return DistilLoss(teacher.to(device), settings)
 
 
-def way_to_compile(settings: Settings) -> str:
-    """Compiling takes half a minute, which a long training earns back."""
-    if settings.compile != "auto":
+def way_to_compile(settings: Settings, device: torch.device) -> str:
+    """Compiling takes half a minute, which a long training on a GPU earns back."""
+    if settings.compile != "auto" or device.type != "cuda":
         return settings.compile
-    return "full" if settings.steps * settings.batch_tokens >= 10**8 else "auto"
+    return "full" if settings.steps * settings.batch_tokens >= 2 * 10**7 else "graph"
 
 
 def start_from(model: nn.Module, folder: Path, may_differ: bool) -> None:

@@ -175,18 +175,21 @@ class LinearCrossEntropy(torch.autograd.Function):
             torch.zeros((), dtype=wide, device=x.device),
         )
         dx = torch.empty_like(x) if wanted else None
-        dw = torch.zeros_like(weight, dtype=wide) if wanted else None
+        # Tensor cores want whole multiples; the words added are zeros, and so are their scores.
+        added = -len(w) % (64 if x.is_cuda else 1)
+        w = F.pad(w, (0, 0, 0, added)) if added else w  # (V', D)
+        dw = torch.zeros_like(w, dtype=wide) if wanted else None
         db = torch.zeros_like(bias, dtype=wide) if wanted and bias is not None else None
         measure = kernel.score_chunk if kernel.fits(x) else score_chunk
-        # Rows begin at multiples of 64, whatever the vocabulary: tensor cores want them aligned.
-        rows, columns = rows_at_a_time(w), weight.shape[0]
-        room = x.new_empty(min(rows, len(x)), -(-columns // 64) * 64)[:, :columns]
+        columns = len(weight)
+        room = x.new_empty(min(rows_at_a_time(w), len(x)), len(w))
         start = 0
         for xs, ys, keep in zip(_chunks(x, w), _chunks(labels, w), _chunks(real, w), strict=True):
-            scores = torch.mm(xs, w.T, out=room[: len(xs)])  # (n, V)
+            scores = torch.mm(xs, w.T, out=room[: len(xs)])  # (n, V')
+            real_words = scores[:, :columns]
             if b is not None:
-                scores += b
-            part, nll_part = measure(scores, ys, keep, smoothing, wanted)
+                real_words += b
+            part, nll_part = measure(real_words, ys, keep, smoothing, wanted)
             loss, nll = loss + part, nll + nll_part
             if dx is not None and dw is not None:  # `scores` now holds their gradient
                 torch.mm(scores, w, out=dx[start : start + len(xs)])
@@ -197,10 +200,10 @@ class LinearCrossEntropy(torch.autograd.Function):
                 else:
                     dw += scores.T @ xs
                 if db is not None:
-                    db += scores.sum(0, dtype=wide)
+                    db += real_words.sum(0, dtype=wide)
             start += len(xs)
-        if wanted:
-            ctx.save_for_backward(dx, dw, db)
+        if dw is not None:
+            ctx.save_for_backward(dx, dw[:columns], db)
             ctx.dtypes = states.dtype, weight.dtype
         ctx.mark_non_differentiable(nll)
         return loss, nll
