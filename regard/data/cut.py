@@ -100,17 +100,27 @@ class Windows:
 class Packed:
     """Whole documents packed into rows, best fit first; longer ones are cut into rows of their own.
 
-    `pieces` (N, 2): where each piece begins and how many inputs it has.
+    A document lies between two of `starts`. Its end begins the next in its row, so behind a piece
+    of text that has no end (`ended`) nothing is packed.
     """
 
-    def __init__(self, starts: NDArray[np.int64], rows: int, context: int, seed: int) -> None:
+    def __init__(
+        self,
+        starts: NDArray[np.int64],
+        ended: NDArray[np.bool_],
+        rows: int,
+        context: int,
+        seed: int,
+    ) -> None:
         self.rows, self.context, self.seed = rows, context, seed
-        pieces = [
-            (place, min(context, end - place))
-            for begin, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
-            for place in range(begin, end, context)
-        ]
-        self.packs = pack(pieces, context)  # each a row: a list of pieces
+        bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), ended.tolist(), strict=True)
+        pieces: list[tuple[int, int]] = []
+        alone: list[tuple[int, int]] = []
+        for begin, end, whole in bounds:
+            for place in range(begin, end, context):
+                piece = place, min(context, end - place)
+                (pieces if whole else alone).append(piece)
+        self.packs = [*pack(pieces, context), *([piece] for piece in alone)]
         self.batches = max(1, len(self.packs) // rows)
 
     def epoch(self, number: int) -> list[list[list[tuple[int, int]]]]:

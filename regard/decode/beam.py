@@ -123,10 +123,29 @@ def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, 
     Each beam's own 2N best suffice, so only they are ranked against each other.
     """
     count = min(2 * totals.shape[1], scores.shape[-1])
-    top, tokens = scores.log_softmax(-1).topk(count, -1)  # (B·N, 2N)
-    top = top.view(*totals.shape, count) + totals[..., None]
+    top, tokens = largest(scores, count)  # (B·N, 2N)
+    top = (top - scores.logsumexp(-1, keepdim=True)).view(*totals.shape, count) + totals[..., None]
     best, places = top.flatten(1).topk(min(2 * totals.shape[1], top[0].numel()), 1)
     return best, places // count, tokens.view(len(totals), -1).gather(1, places)
+
+
+def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """As `topk`, by way of the largest of each stretch, which is several times quicker.
+
+    The k largest of all are in the k stretches with the largest maxima.  (R, V) -> (R, k) twice
+    """
+    stretch = int((scores.shape[-1] / count) ** 0.5)  # so that both sorts are about as long
+    if stretch < 16:
+        top, places = scores.topk(count, -1)
+        return top, places
+    whole = scores.shape[-1] // stretch * stretch
+    stretches = scores[:, :whole].unflatten(-1, (-1, stretch))  # (R, V / s, s)
+    picked = stretches.amax(-1).topk(count, -1).indices  # (R, k)
+    places = picked[..., None] * stretch + torch.arange(stretch, device=scores.device)
+    over = torch.arange(whole, scores.shape[-1], device=scores.device).expand(len(scores), -1)
+    places = torch.cat((places.flatten(1), over), 1)  # (R, k · s and what is left over)
+    top, found = scores.gather(1, places).topk(count, -1)
+    return top, places.gather(1, found)
 
 
 def finished(search: Search, length: int, settings: Settings) -> Tensor:

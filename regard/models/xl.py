@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
@@ -52,7 +52,7 @@ class XL(nn.Module):
     """
 
     Settings = XLSettings
-    looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
+    looks: ClassVar[dict[str, Any]] = {"blocks.*.attention": ("inputs", "inputs")}
     longest = None  # distances, unlike positions, have no end
 
     def __init__(self, sizes: Sizes, settings: XLSettings = XLSettings()) -> None:

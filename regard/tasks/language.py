@@ -130,10 +130,16 @@ class Language:
                 f"train.batch_tokens ({budget}) must be at least task.context ({s.context})."
             )
         if s.cut == "documents":
-            return Packed(np.asarray(store.starts("text")), rows, s.context, seed)
+            return self._pack(store, rows, seed)
         if s.cut == "stream":
             return Stream(size, rows, s.context, seed, s.vary)
         return Windows(size, rows, s.context, seed)
+
+    def _pack(self, store: Store, rows: int, seed: int) -> Packed:
+        starts, flat = np.asarray(store.starts("text")), store.flat("text")
+        starts = starts[np.diff(starts, prepend=-1) > 0]  # an empty piece is none
+        ended = flat[starts[1:] - 1] == self.text.eos
+        return Packed(starts, ended, rows, self.settings.context, seed)
 
     def batch(self, store: Store, cut: Any, chance: np.random.Generator | None = None) -> Tokens:
         flat = store.flat("text")
@@ -170,7 +176,7 @@ class Language:
         s, size = self.settings, len(store.flat("text"))
         rows = max(1, budget // s.context)
         if s.cut == "documents":
-            packs = Packed(np.asarray(store.starts("text")), 1, s.context, 0).packs
+            packs = self._pack(store, 1, 0).packs
             for start in range(0, len(packs), rows):
                 yield self.batch(store, packs[start : start + rows])
             return

@@ -162,7 +162,8 @@ def learn_words(lines: Iterable[str], settings: Settings) -> Tokenizer:
 def learn_spaced(lines: Iterable[str], settings: Settings) -> Tokenizer:
     """Whatever stands between spaces, for text that was cut before; `<unk>` in it is unknown."""
     tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
-    tokenizer.normalizer = normalizers.Sequence(_normalisers(settings))
+    typed = normalizers.Replace(Regex("<(pad|bos|eos)>"), SPECIALS[UNK])  # typing makes no special
+    tokenizer.normalizer = normalizers.Sequence([*_normalisers(settings), typed])
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # Every word gets a space before it, and the first loses it again.
     tokenizer.decoder = decoders.Sequence(

@@ -10,6 +10,7 @@ import torch
 
 from regard.decode import DECODERS, Limits, Settings
 from regard.decode import rules as rules_of
+from regard.decode.beam import largest
 from regard.errors import RecipeError
 from tests.marian import copy_marian, tiny_marian
 from tests.toys import random_pairs, small_model
@@ -247,3 +248,37 @@ def test_a_low_temperature_is_greedy():
 def test_settings_that_cannot_be_meant_are_refused(given, said):
     with pytest.raises(RecipeError, match=said):
         Settings(**given)
+
+
+@pytest.mark.parametrize("size", [5, 300, 4097, 37000])
+def test_the_largest_are_those_of_topk(size):
+    scores = torch.randn(6, size, generator=torch.Generator().manual_seed(0))
+    scores[2, 7 % size :] = float("-inf") if size > 100 else 0.0
+    count = min(8, size)
+    top, places = largest(scores, count)
+    torch.testing.assert_close(top, scores.topk(count, -1).values)
+    torch.testing.assert_close(scores.gather(1, places), top)
+    assert all(len(set(row)) == count for row in places[:2].tolist())
+
+
+def test_repetition_and_typicality_are_those_of_transformers():
+    from transformers import RepetitionPenaltyLogitsProcessor, TypicalLogitsWarper
+
+    scores = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)) * 3
+    written = torch.randint(50, (4, 9), generator=torch.Generator().manual_seed(1))
+    theirs = RepetitionPenaltyLogitsProcessor(1.3)(written, scores.clone())
+    torch.testing.assert_close(rules_of.penalise_repeats(scores, written, 1.3), theirs)
+    for mass in (0.2, 0.7, 0.95):
+        theirs = TypicalLogitsWarper(mass)(written, scores.clone())
+        torch.testing.assert_close(rules_of.keep_typical(scores, mass), theirs)
+
+
+def test_a_prompt_counts_as_written():
+    """The limit, the least length and the answer begin behind it; repeats reach back into it."""
+    chain = random_chain(3, size=14)
+    prompt = torch.tensor([[5, 6, 7]])
+    limit = Limits(prompt, EOS, torch.tensor([6]), banned=(0, BOS))
+    for kind in DECODERS:
+        settings = Settings(kind=kind, min_new_tokens=6, no_repeat_ngram_size=1, num_beams=2)
+        (best,) = DECODERS[kind](chain, 1, limit, settings)[0][:1]
+        assert not {5, 6, 7} & set(best.ids) and len(best.ids) == len(set(best.ids))
