@@ -107,8 +107,9 @@ class Cache:
         if self.spare is None or self.spare[0].shape != shape:
             self.spare = self.keys.new_empty(shape), self.values.new_empty(shape)
         keys, values = self.spare
-        torch.index_select(self.keys, 1, rows, out=keys)
-        torch.index_select(self.values, 1, rows, out=values)
+        for old, new in ((self.keys, keys), (self.values, values)):
+            # Only what is written need be moved.
+            torch.index_select(old[..., : self.used, :], 1, rows, out=new[..., : self.used, :])
         self.spare = (self.keys, self.values) if self.keys.shape == shape else None
         self.keys, self.values = keys, values
         self.lengths = self.lengths.index_select(0, rows)
