@@ -391,7 +391,8 @@ class Drawing:
         self.say(
             f"{event.parameters:,} parameters, {event.examples:,} examples, "
             f"{event.batches:,} batches an epoch, "
-            f"{event.device}" + (f"; going on from step {event.step:,}" if event.step else "")
+            f"{event.device}, peak {event.peak_method}"
+            + (f"; going on from step {event.step:,}" if event.step else "")
         )
         if event.left_out:
             self.say(f"{event.left_out:,} lines left out")
@@ -403,6 +404,7 @@ class Drawing:
 
     def step(self, event: Any) -> None:
         text = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s"
+        text += f"  {event.use:.0%} of peak"
         if self.bar is not None:
             self.bar.update(self.task, completed=event.step, description=text)
         else:

@@ -158,7 +158,7 @@ def fit(
         with optim.averaged(optimizer):
             weights = chosen_weights(folder, settings, model, progress)
         flops = example.flops / largest.tokens * progress.tokens
-        write_bill(folder, settings, example.parameters, flops, progress, energy, device)
+        write_bill(folder, settings, example.parameters, flops, peak, progress, energy, device)
         checkpoint.write_weights(folder / "model.safetensors", weights)
         (folder / BEST).unlink(missing_ok=True)
 
@@ -401,6 +401,7 @@ def write_bill(
     settings: Settings,
     parameters: int,
     flops: float,
+    peak: cost.Peak,
     progress: Progress,
     energy: cost.Energy,
     device: torch.device,
@@ -412,6 +413,8 @@ def write_bill(
         "parameters": parameters,
         "flops": flops,
         "flops_method": "counted on one batch's shape, scaled by target tokens",
+        "use": flops / max(progress.seconds, 1e-9) / peak.flops,
+        "use_method": f"FLOPs a second, as a part of {peak.method}",
         "seconds": round(progress.seconds, 2),
         "tokens_per_second": round(progress.tokens / max(progress.seconds, 1e-9), 1),
         "peak_memory_bytes": cost.peak_memory(device),
