@@ -7,12 +7,14 @@ those places and uses the same graph.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..parts.block import compiled_steps
 from .settings import Generator, Settings
 
 PATIENCE = 3  # plain steps before a capture, which costs about five: short answers need none
@@ -38,8 +40,8 @@ class Captured:
 
     def __init__(self, model: Any, compiled: bool = False) -> None:
         self.model = model
-        # What is captured may be compiled first: fewer and larger kernels, after half a minute.
-        self.one_step = torch.compile(model.step, dynamic=False) if compiled else model.step
+        # What is captured may be compiled first: fewer and larger kernels, after some seconds.
+        self.compiled = compiled
         self.graphs: dict[tuple[Any, ...], Graph] = {}
         self.graph: Graph | None = None  # the one that the current state's places belong to
         self.plain = self.left = self.length = 0
@@ -103,7 +105,8 @@ class Captured:
     def one(self, last: Tensor, state: Any, places: list[Tensor]) -> Tensor:
         """A step whose new state ends up in the places of the old."""
         logits: Tensor
-        logits, after = self.one_step(last, state)
+        with compiled_steps(self.model) if self.compiled else nullcontext():
+            logits, after = self.model.step(last, state)
         for place, tensor in zip(places, after.tensors(), strict=True):
             if place is not tensor:
                 place.copy_(tensor)

@@ -59,7 +59,7 @@ class Settings:
     seed: Annotated[int, Ge(0), Lt(2**40), "the same seed draws the same (sample)"] = 0
     compile: Annotated[
         Literal["auto", "off", "full"],
-        "auto: steps on a GPU are captured as graphs; full: and compiled, which takes a minute",
+        "auto: steps on a GPU are captured as graphs; full: and compiled, which takes a while",
     ] = "auto"
     batch_tokens: Annotated[int, Gt(0), "source tokens decoded together, each beam counted"] = 8000
 

@@ -109,9 +109,10 @@ class GPT(nn.Module):
         return logits[:, -1], state
 
     def _read(self, tokens: Tensor, state: State) -> Tensor:
-        x: Tensor = self.embedding(tokens, state.cache.places(tokens.shape[1]))  # (B, T, D)
-        for layer, block in enumerate(self.blocks):
-            x = block.step(x, state, layer)  # type: ignore[operator]
+        slots = state.cache.open(tokens.shape[1])
+        x: Tensor = self.embedding(tokens, slots[0].places)  # (B, T, D)
+        for block, slot in zip(self.blocks, slots, strict=True):
+            x = block.step(x, slot)  # type: ignore[operator]
         state.cache.advance(tokens.shape[1])
         return x
 

@@ -116,9 +116,11 @@ class Transformer(nn.Module):
 
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
-        x = self.target(last[:, None], state.cache.places(1))  # (B, 1, D)
-        for layer, block in enumerate(self.decoder):
-            x = block.step(x, state, layer)  # type: ignore[operator]
+        assert state.memory is not None
+        slots, sources = state.cache.open(1), state.memory.open()
+        x = self.target(last[:, None], slots[0].places)  # (B, 1, D)
+        for block, slot, source in zip(self.decoder, slots, sources, strict=True):
+            x = block.step(x, slot, source)  # type: ignore[operator]
         state.cache.advance(1)
         return self.output(self.decoder_norm(x[:, -1])), state
 

@@ -121,8 +121,8 @@ class XL(nn.Module):
 
     def _read(self, tokens: Tensor, state: State) -> Tensor:
         x: Tensor = self.embedding(tokens)  # (B, T, D)
-        for layer, block in enumerate(self.blocks):
-            x = block.step(x, state, layer)  # type: ignore[operator]
+        for block, slot in zip(self.blocks, state.cache.open(tokens.shape[1]), strict=True):
+            x = block.step(x, slot)  # type: ignore[operator]
         state.cache.advance(tokens.shape[1])
         return x
 

@@ -81,17 +81,16 @@ class XLNet(XL):
         """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
         content = self.embedding(tokens)  # (B, T, D)
         query = self.unseen.expand_as(content)
-        places = state.cache.places(tokens.shape[1]).expand(len(tokens), -1)  # (B, T)
-        for layer, block in enumerate(self.blocks):
+        slots = state.cache.open(tokens.shape[1])
+        places = slots[0].places.expand(len(tokens), -1)  # (B, T)
+        for block, slot in zip(self.blocks, slots, strict=True):
             assert isinstance(block, Block)
             part = block.attention
             assert isinstance(part, RelativeAttention)
-            k, v, mask = state.cache.append(layer, *part.remember(content))
-            if mask is None:
-                mask = torch.ones(1, 1, dtype=torch.bool, device=k.device)
+            k, v = slot.write(*part.remember(content))
             # The query after a token may see what that token sees, itself counted.
-            ask = partial(_ask, part, k, v, mask, places + 1)
-            look = partial(_ask, part, k, v, mask, places)
+            ask = partial(_ask, part, k, v, slot.mask, places + 1)
+            look = partial(_ask, part, k, v, slot.mask, places)
             query = block.through(query, ask, None)
             content = block.through(content, look, None)
         state.cache.advance(tokens.shape[1])
@@ -103,6 +102,6 @@ def _look(part: RelativeAttention, k: Tensor, v: Tensor, mask: Tensor, x: Tensor
 
 
 def _ask(
-    part: RelativeAttention, k: Tensor, v: Tensor, mask: Tensor, places: Tensor, x: Tensor
+    part: RelativeAttention, k: Tensor, v: Tensor, mask: Tensor | None, places: Tensor, x: Tensor
 ) -> Tensor:
     return part.look_from(part.ask(x), places, k, v, mask)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from . import mask as masks
 from .position import NoPosition
 from .score import SCORES, Dot, ScaledDot
-from .state import Cache, Memory
+from .state import Slot, Source
 
 
 def weigh(
@@ -160,22 +160,21 @@ class Attention(nn.Module):
             q, k = self.position.turn(q, positions), self.position.turn(k, positions)
         return self.join(self.attend(q, k, v, mask, bias, causal))
 
-    def step(self, query: Tensor, cache: Cache, layer: int) -> Tensor:
+    def step(self, query: Tensor, slot: Slot) -> Tensor:
         """The newest tokens look at themselves and all before them.  (B, T, D) -> (B, T, D)"""
         q, (k, v) = self.ask(query), self.remember(query)
-        places = cache.places(query.shape[1])
-        k, v, mask = cache.append(layer, self.position.turn(k, places), v)
-        return self.join(self.attend(self.position.turn(q, places), k, v, mask))
+        k, v = slot.write(self.position.turn(k, slot.places), v)
+        return self.join(self.attend(self.position.turn(q, slot.places), k, v, slot.mask))
 
-    def recall(self, query: Tensor, memory: Memory, layer: int) -> Tensor:
+    def recall(self, query: Tensor, source: Source) -> Tensor:
         """The newest tokens look at a memory projected once.  (B, 1, D) -> (B, 1, D)
 
         Rows that share a source (the beams of one sentence) become its queries, so that its keys
         and values are stored and read once, not once a beam.
         """
         q = self.ask(query)  # (M·G, H, 1, K)
-        q = q.squeeze(2).unflatten(0, (-1, memory.group)).transpose(1, 2)  # (M, H, G, K)
-        mixed = self.attend(q, memory.keys[layer], memory.values[layer], memory.mask)
+        q = q.squeeze(2).unflatten(0, (-1, source.group)).transpose(1, 2)  # (M, H, G, K)
+        mixed = self.attend(q, source.keys, source.values, source.mask)
         return self.join(mixed.transpose(1, 2).flatten(0, 1).unsqueeze(2))
 
     def join(self, mixed: Tensor) -> Tensor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from .attention import Attention
 from .norm import PostNorm
-from .state import State
+from .state import Slot, Source
 
 
 class Block(nn.Module):
@@ -41,13 +43,10 @@ class Block(nn.Module):
         recall = self.cross and partial(self.cross, memory=memory, mask=memory_mask)
         return self.through(x, look, recall)
 
-    def step(self, x: Tensor, state: State, layer: int) -> Tensor:
+    def step(self, x: Tensor, slot: Slot, source: Source | None = None) -> Tensor:
         """Only the newest tokens go through; the rest is in the state."""
-        look = partial(self.attention.step, cache=state.cache, layer=layer)
-        recall = None
-        if self.cross is not None and state.memory is not None:
-            recall = partial(self.cross.recall, memory=state.memory, layer=layer)
-        return self.through(x, look, recall)
+        recall = self.cross and source and partial(self.cross.recall, source=source)
+        return self.through(x, partial(self.attention.step, slot=slot), recall)
 
     def through(
         self,
@@ -60,3 +59,16 @@ class Block(nn.Module):
             x = self.cross_residual(x, recall)
         out: Tensor = self.feedforward_residual(x, self.feedforward)
         return out
+
+
+@contextmanager
+def compiled_steps(model: nn.Module) -> Iterator[None]:
+    """Steps as they are compiled: one block stands for all of its kind, so it takes seconds."""
+    blocks = [part for part in model.modules() if isinstance(part, Block)]
+    for block in blocks:
+        vars(block)["step"] = torch.compile(block.step, dynamic=False)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del vars(block)["step"]

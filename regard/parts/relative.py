@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .attention import Attention
 from .score import Dot
-from .state import Cache
+from .state import Slot
 
 
 def distances(first: int, last: int, rates: Tensor) -> Tensor:
@@ -73,7 +73,9 @@ class RelativeAttention(Attention):
         bias = shift(self.apart(q, k.shape[2] - 1, 1 - q.shape[2]), k.shape[2])
         return self.join(self.attend(q + self.by_content, k, v, mask, bias, causal))
 
-    def look_from(self, q: Tensor, places: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    def look_from(
+        self, q: Tensor, places: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
         """Queries that stand anywhere among the keys, or right after them.  places (B, T)"""
         keys = k.shape[2]
         by_distance = self.apart(q, keys, 1 - keys)  # (B, H, T, 2S)
@@ -89,12 +91,10 @@ class RelativeAttention(Attention):
         scores: Tensor = (q + self.by_distance) @ r.to(q.dtype) * scale
         return scores
 
-    def step(self, query: Tensor, cache: Cache, layer: int) -> Tensor:
+    def step(self, query: Tensor, slot: Slot) -> Tensor:
         """The newest tokens look at themselves and all before them.  (B, T, D) -> (B, T, D)"""
-        q, (k, v) = self.ask(query), self.remember(query)
-        k, v, mask = cache.append(layer, k, v)
-        if cache.used is not None:
-            return self.look(q, k, v, mask)
-        places = cache.places(query.shape[1]).expand(len(query), -1)
-        everything = torch.ones(1, dtype=torch.bool, device=q.device)
-        return self.look_from(q, places, k, v, everything if mask is None else mask)
+        q = self.ask(query)
+        k, v = slot.write(*self.remember(query))
+        if slot.used is not None:
+            return self.look(q, k, v, slot.mask)
+        return self.look_from(q, slot.places.expand(len(query), -1), k, v, slot.mask)

@@ -7,11 +7,38 @@ with as many rows as there are reorders inside the groups; with fewer, it takes 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 GROWTH = 32  # places added at a time: little to copy in `select`, seldom a new tensor
+
+
+class Slot(NamedTuple):
+    """One block's part of a cache, where the newest tokens are to be written."""
+
+    keys: Tensor  # (B, H, S, K)
+    values: Tensor
+    places: Tensor  # (T,) or (B, T)
+    used: int | None  # the same for the host, where it knows
+    mask: Tensor | None  # (…, T, S) which keys each token may see; None: all that are written
+
+    def write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Put new keys and values in place.  (B, H, T, K) -> all there are, (B, H, S, K)"""
+        if self.used is not None:
+            end = self.used + k.shape[2]
+            self.keys[:, :, self.used : end] = k
+            self.values[:, :, self.used : end] = v
+            return self.keys[:, :, :end], self.values[:, :, :end]
+        if self.places.dim() == 1:
+            self.keys.index_copy_(2, self.places, k)
+            self.values.index_copy_(2, self.places, v)
+        else:
+            rows = torch.arange(len(k), device=k.device)[:, None]
+            self.keys[rows, :, self.places] = k.transpose(1, 2)
+            self.values[rows, :, self.places] = v.transpose(1, 2)
+        return self.keys, self.values
 
 
 @dataclass
@@ -29,7 +56,6 @@ class Cache:
     used: int | None = 0
     even: bool = True
     most: int = 0  # no row was longer when the host last knew
-    seen: Tensor | None = None  # the mask of this step, where there is one: the same for all blocks
     # Where `select` writes, in turn with keys and values.
     spare: tuple[Tensor, Tensor] | None = None
 
@@ -52,47 +78,29 @@ class Cache:
         self.reserve(places)
         self.used, self.spare = None, None
 
-    def places(self, count: int) -> Tensor:
-        """Where the next `count` tokens will stand.  -> (count,) or (B, count)"""
+    def open(self, count: int) -> list[Slot]:
+        """Room for the next `count` tokens, a slot a block; `advance` when all have written."""
         steps = torch.arange(count, device=self.lengths.device)
         if self.used is not None:
-            return steps + self.used
-        return steps + (self.lengths[:1] if self.even else self.lengths[:, None])
-
-    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Write new keys and values of one block; all that may be seen, and the mask for it.
-
-        k, v (B, H, T, K) -> (B, H, S, K) twice, and (…, T, S) or None where everything may be seen.
-        """
-        count = k.shape[2]
-        if self.used is not None:
-            end = self.used + count
+            places, end, mask = steps + self.used, self.used + count, None
             if end > self.keys.shape[3]:
                 self.reserve(max(end, self.keys.shape[3] + GROWTH))
-            self.keys[layer, :, :, self.used : end] = k
-            self.values[layer, :, :, self.used : end] = v
-            mask = None
             if count > 1:
-                mask = torch.ones(count, end, dtype=torch.bool, device=k.device).tril(self.used)
-            return self.keys[layer, :, :, :end], self.values[layer, :, :, :end], mask
-        places = self.places(count)  # (T,) or (B, T)
-        if self.even:
-            self.keys[layer].index_copy_(2, places, k)
-            self.values[layer].index_copy_(2, places, v)
+                ones = torch.ones(count, end, dtype=torch.bool, device=steps.device)
+                mask = ones.tril(self.used)  # (T, S)
         else:
-            rows = torch.arange(len(k), device=k.device)[:, None]
-            self.keys[layer][rows, :, places] = k.transpose(1, 2)
-            self.values[layer][rows, :, places] = v.transpose(1, 2)
-        if layer == 0 or self.seen is None:
-            every = torch.arange(self.keys.shape[3], device=k.device)
-            seen = every <= places[..., None]  # (T, S) or (B, T, S)
-            self.seen = seen if self.even else seen[:, None]
-        return self.keys[layer], self.values[layer], self.seen
+            places = steps + (self.lengths[:1] if self.even else self.lengths[:, None])
+            every = torch.arange(self.keys.shape[3], device=steps.device)
+            mask = every <= places[..., None]  # (T, S) or (B, T, S)
+            mask = mask if self.even else mask[:, None]
+        return [
+            Slot(self.keys[layer], self.values[layer], places, self.used, mask)
+            for layer in range(len(self.keys))
+        ]
 
     def advance(self, count: int) -> None:
         """All blocks have written `count` tokens; below zero, the last are taken back."""
         self.lengths = self.lengths + count
-        self.seen = None
         if self.used is not None:
             self.used += count
             self.most = max(self.most, self.used)
@@ -115,6 +123,15 @@ class Cache:
         self.lengths = self.lengths.index_select(0, rows)
 
 
+class Source(NamedTuple):
+    """One block's part of a memory."""
+
+    keys: Tensor  # (M, H, S, K)
+    values: Tensor
+    mask: Tensor  # (M, 1, 1, S)
+    group: int
+
+
 @dataclass
 class Memory:
     """Keys and values from outside, of M sources that `group` rows each read."""
@@ -123,6 +140,11 @@ class Memory:
     values: list[Tensor]
     mask: Tensor  # (M, 1, 1, S)
     group: int = 1
+
+    def open(self) -> list[Source]:
+        """A part for each block."""
+        pairs = zip(self.keys, self.values, strict=True)
+        return [Source(keys, values, self.mask, self.group) for keys, values in pairs]
 
     def follow(self, rows: Tensor) -> None:
         """Keep what these rows read: once a group while groups are whole, else once a row."""

@@ -16,10 +16,10 @@ def test_rows_of_different_lengths_write_and_see_their_own_places():
     cache = Cache.empty(1, 2, 4, 4, x)
     cache.used, cache.even = None, False  # only the tensor knows from here on
     cache.lengths = torch.tensor([0, 0])
-    first = part.step(x[:, :3], cache, 0)
+    first = part.step(x[:, :3], *cache.open(3))
     torch.testing.assert_close(first, whole[:, :3])
     cache.lengths = torch.tensor([3, 2])  # the second row takes one token back
-    step = part.step(torch.stack((x[0, 3:4], x[1, 2:3])), cache, 0)
+    step = part.step(torch.stack((x[0, 3:4], x[1, 2:3])), *cache.open(1))
     torch.testing.assert_close(step[0], whole[0, 3:4])
     torch.testing.assert_close(step[1], whole[1, 2:3])
 
@@ -31,7 +31,7 @@ def test_a_block_of_tokens_after_others_is_causal():
     cache = Cache.empty(1, 2, 4, 4, x)
     pieces = []
     for piece in x.split([3, 1, 20, 46], 1):
-        pieces.append(part.step(piece, cache, 0))
+        pieces.append(part.step(piece, *cache.open(piece.shape[1])))
         cache.advance(piece.shape[1])
     torch.testing.assert_close(torch.cat(pieces, 1), part(x, causal=True))
 
@@ -42,12 +42,12 @@ def test_a_fixed_cache_steps_alike_and_moves_nothing():
     x = torch.randn(3, 9, 16)
     whole = part(x, causal=True, positions=torch.arange(9))
     cache = Cache.empty(1, 3, 4, 4, x)
-    part.step(x[:, :2], cache, 0)
+    part.step(x[:, :2], *cache.open(2))
     cache.advance(2)
     cache.fix(64)
     places = cache.keys.data_ptr(), cache.values.data_ptr()
     for i in range(2, 9):
-        torch.testing.assert_close(part.step(x[:, i : i + 1], cache, 0), whole[:, i : i + 1])
+        torch.testing.assert_close(part.step(x[:, i : i + 1], *cache.open(1)), whole[:, i : i + 1])
         cache.advance(1)
         cache.select(torch.tensor([0, 1, 2]))
     cache.select(torch.tensor([2, 0, 0]))
