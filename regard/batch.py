@@ -4,7 +4,7 @@ data can tell."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,7 @@ class Pairs:
     source_lengths: Tensor  # (B,)
     target: Tensor  # (B, T + 1) ids
     target_lengths: Tensor  # (B,) real columns of `labels`
+    goes_on: ClassVar[bool] = False  # each pair stands for itself
 
     @property
     def inputs(self) -> Tensor:

@@ -186,7 +186,8 @@ def predict(
         raise InputError("inputs must be arguments or --input, but both are given.")
     trained = _load(run, overrides)
     if draft is not None:
-        trained.use_draft(_load(draft, []))
+        device = [text for text in overrides if text.startswith("train.device=")]
+        trained.use_draft(_load(draft, device))
     writes_on = hasattr(trained.task, "stream")
     if given:
         source: Iterator[list[str]] = iter([given])
@@ -215,7 +216,7 @@ def _write_on(trained: Run, prompts: Sequence[str], first: int) -> None:
     """One text, piece by piece as it is written; several answers, or a beam, when they are done."""
     decode = trained.recipe.decode
     for prompt in prompts:
-        if trained.task.slides(prompt, trained.model, decode):
+        if decode.overflow == "slide" and trained.task.slides(prompt, trained.model, decode):
             print(
                 f"regard: with its continuation the text is longer than the "
                 f"{trained.model.longest} tokens that the model can place; its beginning is "

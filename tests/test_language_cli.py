@@ -68,6 +68,7 @@ def test_speed_is_logged_against_a_peak(folder):
         (["a", "decode.kind=beam", "--draft", "{run}"], "a draft cannot search by beam"),
         (["a", "decode.stop=['']"], "decode.stop: a text to stop at must not be empty"),
         (["a", "decode.top_k=5"], "decode.top_k only matters when drawing"),
+        (["a", "decode.overflow=refuse", "decode.max_new_tokens=1025"], "may have 0, but has 1"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder, main, words, said):
@@ -82,7 +83,7 @@ def test_a_text_too_long_slides_and_says_so(folder, main, tmp_path):
     found = main("predict", folder / "run", prompt)
     assert "its beginning is forgotten" in found.err and found.out.strip()
     error = main("predict", folder / "run", prompt, "decode.overflow=refuse", status=2).err
-    assert "a prompt may have 1023 tokens, but has 1300" in error
+    assert "with 12 new tokens a prompt may have 1013, but has 1300" in error
 
 
 @pytest.mark.parametrize(

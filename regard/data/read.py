@@ -131,6 +131,9 @@ def documents(path: Path, faults: Faults) -> Iterator[tuple[str, str, bool]]:
                     f"{path}:{number}", f"the object must have a text 'text', but has {known}"
                 )
                 continue
+            if not is_text(record["text"]):
+                faults.report(f"{path}:{number}", "the text must be UTF-8, but is not")
+                continue
             yield record["text"], f"{path}:{number}", True
     else:
         yield from _pieces(path, faults)

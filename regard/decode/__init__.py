@@ -4,9 +4,9 @@ from .beam import beam
 from .graph import quickest
 from .greedy import greedy
 from .sample import sample
-from .settings import Hypothesis, Limits, Settings
+from .settings import DRAWING, Hypothesis, Limits, Settings
 from .stream import stream
 
 DECODERS = {"beam": beam, "greedy": greedy, "sample": sample}
 
-__all__ = ["DECODERS", "Hypothesis", "Limits", "Settings", "quickest", "stream"]
+__all__ = ["DECODERS", "DRAWING", "Hypothesis", "Limits", "Settings", "quickest", "stream"]

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from ..errors import RecipeError
 
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "typical_p")  # matter only then
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -68,7 +70,7 @@ class Settings:
         if "" in self.stop:
             raise RecipeError("decode.stop: a text to stop at must not be empty.")
         if self.kind != "sample":
-            for name in ("temperature", "top_k", "top_p", "min_p", "typical_p"):
+            for name in DRAWING:
                 if name in given:
                     raise RecipeError(
                         f"decode.{name} only matters when drawing; add decode.kind=sample."

@@ -104,9 +104,10 @@ class Ahead:
             # The model slides where it would alone, so that its answers are the same.
             if seen >= room(self.model):
                 seen, state = self.begin(self.model, written)
-            count = int(min(GUESSES, room(self.model) - seen - 1, room(self.draft) - 2))
-            if known + count > room(self.draft):
-                known, guess = self.begin(self.draft, written)
+            count = int(min(GUESSES, room(self.model) - seen - 1, room(self.draft) // 2 - 1))
+            count = max(0, count)
+            if known + count + 1 > room(self.draft):
+                known, guess = self.begin(self.draft, written, slide=True)
             text = written
             for _ in range(count):
                 logits, guess = self.draft.step(text[:, -1], guess)
@@ -131,11 +132,10 @@ class Ahead:
                 guess.rewind(count - kept)
             seen, known = seen + kept, known + kept
 
-    def begin(self, model: Any, written: Tensor) -> tuple[int, Any]:
-        text = fitting(written, model.longest)
+    def begin(self, model: Any, written: Tensor, slide: bool = False) -> tuple[int, Any]:
+        text = fitting(written, model.longest, slide)
         state = model.start(self.prompt(text))
-        if hasattr(state, "remembered"):
-            state.remembered = GUESSES + 1
+        state.remember(GUESSES + 1)
         return text.shape[1] - 1, state
 
 
@@ -144,8 +144,8 @@ def room(model: Any) -> float:
     return model.longest if model.longest is not None else float("inf")
 
 
-def fitting(written: Tensor, longest: int | None) -> Tensor:
+def fitting(written: Tensor, longest: int | None, slide: bool = False) -> Tensor:
     """The text, or where it is longer than can be placed, its last part, half as long as fits."""
-    if longest is None or written.shape[1] <= longest:
+    if longest is None or (written.shape[1] <= longest and not slide):
         return written
     return written[:, -max(1, longest // 2) :]

@@ -58,6 +58,8 @@ class GPT(nn.Module):
 
     Settings = GPTSettings
     looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
+    carries = False  # every batch is read by itself
+    packs = True  # documents side by side stay apart
 
     def __init__(self, sizes: Sizes, settings: GPTSettings = GPTSettings()) -> None:
         super().__init__()
@@ -92,8 +94,8 @@ class GPT(nn.Module):
     def start(self, batch: Tokens) -> State:
         """Read a prompt, all but its last token, which the first step reads."""
         s, rows = self.settings, len(batch)
-        like = self.norm.weight if isinstance(self.norm.weight, Tensor) else batch.ids
-        cache = Cache.empty(s.depth, rows, s.key_heads or s.heads, s.width // s.heads, like)
+        like, heads = self.embedding.tokens.weight, s.key_heads or s.heads
+        cache = Cache.empty(s.depth, rows, heads, s.width // s.heads, like)
         state = State(cache)
         if batch.inputs.shape[1]:
             self._read(batch.inputs, state)

@@ -54,6 +54,8 @@ class RNN(nn.Module):
     Settings = RNNSettings
     looks: ClassVar[dict[str, tuple[str, str]]] = {}  # there is no attention to look into
     longest = None
+    carries = True  # a batch of a stream goes on from the one before
+    packs = False  # documents side by side would run into each other
 
     def __init__(self, sizes: Sizes, settings: RNNSettings = RNNSettings()) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ class XLSettings:
     hidden: Annotated[int, Ge(0), Le(2**20), "inner width of the feed-forward; 0: 4 × width"] = 0
     memory: Annotated[int, Ge(0), "tokens before the segment that are remembered in training"] = 64
     evaluation_memory: Annotated[
-        int, Ge(0), "tokens that are remembered when scoring and answering; 0: memory"
+        int, Ge(0), "tokens that are remembered when scoring; 0: memory"
     ] = 0
     dropout: Annotated[float, Ge(0), Lt(1), "on embeddings and around each sub-layer"] = 0.1
     attention_dropout: Annotated[float, Ge(0), Lt(1), "on attention weights"] = 0.0
@@ -53,6 +53,8 @@ class XL(nn.Module):
 
     Settings = XLSettings
     looks: ClassVar[dict[str, Any]] = {"blocks.*.attention": ("inputs", "inputs")}
+    carries = True  # a batch of a stream goes on from the one before
+    packs = True  # documents side by side stay apart
     longest = None  # distances, unlike positions, have no end
 
     def __init__(self, sizes: Sizes, settings: XLSettings = XLSettings()) -> None:
@@ -90,11 +92,15 @@ class XL(nn.Module):
         for layer, block in enumerate(self.blocks):
             met.append(x.detach())
             assert isinstance(block, Block)
-            look = partial(block.attention, past=past[:, layer], mask=mask, causal=True)
+            known = block.attention_residual.before(past[:, layer])
+            look = partial(block.attention, past=known, mask=mask, causal=True)
             x = block.through(x, look, None)
+        return Passed(self.dropout(self.norm(x)), self.remember(past, met))
+
+    def remember(self, past: Tensor, met: list[Tensor]) -> tuple[Tensor, ...]:
+        """The last inputs of every block, of what was remembered and met.  -> (B, L, M, D)"""
         seen = torch.cat((past, torch.stack(met, 1).to(past.dtype)), 2)  # (B, L, M + T, D)
-        kept = min(self.memory, seen.shape[2])
-        return Passed(self.dropout(self.norm(x)), (seen[:, :, seen.shape[2] - kept :],))
+        return (seen[:, :, max(0, seen.shape[2] - self.memory) :],)
 
     def begin(self, rows: int) -> tuple[Tensor, ...]:
         """Nothing remembered: (B, L, 0, D)."""

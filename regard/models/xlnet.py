@@ -28,6 +28,7 @@ class XLNet(XL):
     """
 
     Settings = XLNetSettings
+    packs = False
     looks: ClassVar = {
         "blocks.*.attention": [("query", "outputs", "inputs"), ("content", "inputs", "inputs")]
     }
@@ -51,14 +52,13 @@ class XLNet(XL):
             assert isinstance(block, Block)
             part = block.attention
             assert isinstance(part, RelativeAttention)
-            k, v = part.remember(torch.cat((past[:, layer].to(content.dtype), content), 1))
+            seen = torch.cat((past[:, layer].to(content.dtype), content), 1)
+            k, v = part.remember(block.attention_residual.before(seen))
             look = partial(_look, part, k, v, may_see)
-            ask = partial(_ask, part, k, v, may_ask, places + memory)
+            ask = partial(_look_from, part, k, v, may_ask, places + memory)
             query = block.through(query, ask, None)
             content = block.through(content, look, None)
-        seen = torch.cat((past, torch.stack(met, 1).to(past.dtype)), 2)  # (B, L, M + T, D)
-        kept = min(self.memory, seen.shape[2])
-        return Passed(self.dropout(self.norm(query)), (seen[:, :, seen.shape[2] - kept :],))
+        return Passed(self.dropout(self.norm(query)), self.remember(past, met))
 
     def streams(self, batch: Tokens) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Both streams' first vectors, where the queries stand, and who may see whom.
@@ -87,10 +87,10 @@ class XLNet(XL):
             assert isinstance(block, Block)
             part = block.attention
             assert isinstance(part, RelativeAttention)
-            k, v = slot.write(*part.remember(content))
+            k, v = slot.write(*part.remember(block.attention_residual.before(content)))
             # The query after a token may see what that token sees, itself counted.
-            ask = partial(_ask, part, k, v, slot.mask, places + 1)
-            look = partial(_ask, part, k, v, slot.mask, places)
+            ask = partial(_look_from, part, k, v, slot.mask, places + 1)
+            look = partial(_look_from, part, k, v, slot.mask, places)
             query = block.through(query, ask, None)
             content = block.through(content, look, None)
         state.cache.advance(tokens.shape[1])
@@ -101,7 +101,7 @@ def _look(part: RelativeAttention, k: Tensor, v: Tensor, mask: Tensor, x: Tensor
     return part.look(part.ask(x), k, v, mask)
 
 
-def _ask(
+def _look_from(
     part: RelativeAttention, k: Tensor, v: Tensor, mask: Tensor | None, places: Tensor, x: Tensor
 ) -> Tensor:
     return part.look_from(part.ask(x), places, k, v, mask)

@@ -23,6 +23,10 @@ class PostNorm(nn.Module):
         out: Tensor = self.norm(x + self.dropout(sublayer(x)))
         return out
 
+    def before(self, x: Tensor) -> Tensor:
+        """What the sub-layer is given of x."""
+        return x
+
 
 class PreNorm(PostNorm):
     """x + sublayer(norm(x)), as in 2019: the residual path stays untouched."""
@@ -31,6 +35,10 @@ class PreNorm(PostNorm):
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         out: Tensor = x + self.dropout(sublayer(self.norm(x)))
+        return out
+
+    def before(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(x)
         return out
 
 

@@ -48,6 +48,7 @@ class RelativeAttention(Attention):
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = False) -> None:
         super().__init__(width, heads, dropout=dropout, bias=bias)
+        assert width % 2 == 0, f"an odd width ({width}) cannot hold pairs of sine and cosine"
         self.distance = nn.Linear(width, width, bias=False)
         self.by_content = nn.Parameter(torch.zeros(heads, 1, width // heads))  # u
         self.by_distance = nn.Parameter(torch.zeros(heads, 1, width // heads))  # v

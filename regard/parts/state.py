@@ -187,6 +187,9 @@ class State:
         """Make room for `places` tokens, after which steps move no tensor."""
         self.cache.fix(places)
 
+    def remember(self, count: int) -> None:
+        """Nothing is lost before `rewind`: a cache keeps it all."""
+
     def rewind(self, count: int) -> None:
         """Forget the last `count` tokens."""
         self.cache.advance(-count)
@@ -224,6 +227,7 @@ class Carried:
     before: list[list[Tensor]] = field(default_factory=list)
     length: int = 0
     remembered: int = 0  # how many states before this one are kept, for `rewind`
+    fixed: bool = False  # whether its tensors must stay where they are
 
     def advance(self, vectors: list[Tensor]) -> None:
         """One token more."""
@@ -236,8 +240,13 @@ class Carried:
             self.vectors = self.before[-count]
             self.before, self.length = self.before[:-count], self.length - count
 
+    def remember(self, count: int) -> None:
+        """Keep what `rewind` needs for so many tokens."""
+        self.remembered = count
+
     def fix(self, places: int) -> None:
-        """A recurrent state does not grow."""
+        """A recurrent state does not grow, but it must not move either."""
+        self.fixed = True
 
     def tensors(self) -> list[Tensor]:
         return self.vectors
@@ -246,6 +255,10 @@ class Carried:
         self.vectors = tensors
 
     def select(self, rows: Tensor) -> Carried:
+        if self.fixed and len(rows) == len(self.vectors[0]):
+            for vector in self.vectors:
+                vector.copy_(vector.index_select(0, rows))
+            return self
         self.vectors = [vector.index_select(0, rows) for vector in self.vectors]
         self.before = [[v.index_select(0, rows) for v in vectors] for vectors in self.before]
         return self

@@ -78,7 +78,7 @@ def _scores(results: dict[str, Any]) -> list[str]:
 
 def _example(run: Run) -> str:
     part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
-    example: str = run.task.example(run.recipe.data.files(part))
+    example: str = run.task.example(run.recipe.data.files(part), run.model.longest)
     return example
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,11 +21,12 @@ from ..data.read import Faults, documents, is_text, kind_of
 from ..data.store import Store, fingerprint, write
 from ..decode import DECODERS, Hypothesis, Limits, quickest, stream
 from ..decode import Settings as Decode
-from ..errors import DataError, InputError
+from ..errors import DataError, InputError, RecipeError
 from ..text import PAD, Text, learn
 from ..text import Settings as TextSettings
 from .prediction import Prediction
 
+PIECE = 512  # tokens read at a time where the model sets no limit
 STREAMS = 10  # strips that validation data are read in while training; a final score reads one
 
 
@@ -55,6 +56,11 @@ class Language:
     metric, higher_is_better = "perplexity", False
     unit = "token"
     looks_at_answer = False  # `see` looks at the text itself
+    # What a recipe that says nothing gets, where it is not the usual.
+    defaults: ClassVar[dict[str, dict[str, Any]]] = {
+        "train": {"smoothing": 0.0},
+        "decode": {"kind": "sample"},
+    }
 
     def __init__(self, settings: LanguageSettings, text: Text, kind: str = "") -> None:
         self.settings, self.text, self.kind = settings, text, kind
@@ -65,6 +71,8 @@ class Language:
     def learn(
         cls, settings: LanguageSettings, text: TextSettings, files: Sequence[Path], faults: Faults
     ) -> Language:
+        if text.dropout:
+            raise RecipeError("text.dropout: running text is cut once; set it to 0.")
         pieces = (piece for piece, _, _ in read(files, settings.lines, faults))
         return cls(settings, learn(pieces, text), text.kind)
 
@@ -88,24 +96,28 @@ class Language:
         ]
         plain = [path for path in inside if path.is_file()]
         mark = self.text.tokenizer.to_str()
-        name = fingerprint(plain, mark, str(faults.skip), str(self.settings.lines), "language")
-        folder = cache / name
+        # A lone text has no end that a model could learn; several are told apart by theirs.
+        lone = len(files) == 1 and files[0].is_file() and kind_of(files[0]) == ".txt"
+        ends = self.settings.lines or not lone
+        marks = (mark, str(faults.skip), str(self.settings.lines), str(ends))
+        folder = cache / fingerprint(plain, *marks, "language")
+        store = None
         if folder.is_dir():
             try:
-                return Store(folder)
+                store = Store(folder)
             except (OSError, ValueError, KeyError):
                 shutil.rmtree(folder)  # damaged, but only a cache
-        skipped: list[int] = []
-        store = write(folder, self._encode(files, faults, skipped), self.text.size, skipped)
+        if store is None:
+            skipped: list[int] = []
+            pieces = self._encode(files, ends, faults, skipped)
+            store = write(folder, pieces, self.text.size, skipped)
         check_size(len(store.flat("text")), str(files[0]))
         return store
 
     def _encode(
-        self, files: Sequence[Path], faults: Faults, skipped: list[int]
+        self, files: Sequence[Path], ends: bool, faults: Faults, skipped: list[int]
     ) -> Iterator[dict[str, list[list[int]]]]:
         before, held = faults.count, []
-        # A lone text has no end that a model could learn; several are told apart by theirs.
-        ends = self.settings.lines or not all(kind_of(f) == ".txt" and f.is_file() for f in files)
         for piece, _, last in read(files, self.settings.lines, faults):
             held.append((piece, last))
             if len(held) >= 1000 or len(piece) > 2**16:
@@ -225,9 +237,14 @@ class Language:
         for i, ids in enumerate(prompts):
             alike.setdefault(len(ids), []).append(i)
         answers: dict[int, Prediction] = {}
+        copies = decode.num_beams if decode.kind == "beam" else decode.num_return_sequences
+        batches = []
         for length, rows in alike.items():
+            most = max(1, decode.batch_tokens // ((length + decode.max_new_tokens) * copies))
+            batches += [(length, rows[i : i + most]) for i in range(0, len(rows), most)]
+        for length, rows in batches:
             began = time.perf_counter()
-            fits = length + decode.max_new_tokens <= (model.longest or math.inf)  # type: ignore[operator]
+            fits = self.fits(length, model, decode)
             some = [prompts[i] for i in rows]
             if decode.kind == "beam" or (fits and not decode.stop and draft is None):
                 found = self.search(model, some, decode)
@@ -240,6 +257,21 @@ class Language:
 
     def prompt(self, line: str, model: Any, decode: Decode, number: int = 1) -> list[int]:
         """A prompt's ids, all of them known, and as many as the model can place."""
+        ids = self.known_ids(line, number)
+        if decode.overflow == "refuse" and not self.fits(len(ids), model, decode):
+            raise InputError(
+                f"input {number}: with {decode.max_new_tokens} new tokens a prompt may have "
+                f"{model.longest + 1 - decode.max_new_tokens}, but has {len(ids)}; shorten it, "
+                "lower decode.max_new_tokens, or set decode.overflow=slide to forget its beginning."
+            )
+        return ids
+
+    def fits(self, length: int, model: Any, decode: Decode) -> bool:
+        """Whether a prompt and its continuation can be placed; the last token need not be read."""
+        return bool(length + decode.max_new_tokens - 1 <= (model.longest or math.inf))
+
+    def known_ids(self, line: str, number: int = 1) -> list[int]:
+        """A text's ids; a character that a model of characters has not met is refused."""
         if not is_text(line):
             raise InputError(f"input {number}: the text must be UTF-8, but is not.")
         ids = self.ids(line)
@@ -248,12 +280,6 @@ class Language:
             raise InputError(
                 f"input {number}: every character must be one that the model has met, but "
                 f"'{self.text.normalise(line)[place]}' at position {place + 1} is not."
-            )
-        most = model.longest
-        if most is not None and len(ids) >= most and decode.overflow == "refuse":
-            raise InputError(
-                f"input {number}: a prompt may have {most - 1} tokens, but has {len(ids)}; shorten "
-                "it, or set decode.overflow=slide to forget its beginning."
             )
         return ids
 
@@ -269,9 +295,7 @@ class Language:
 
     def slides(self, line: str, model: Any, decode: Decode) -> bool:
         """Whether the beginning of the text will be forgotten."""
-        if model.longest is None or decode.overflow == "refuse":
-            return False
-        return bool(len(self.ids(line)) + decode.max_new_tokens > model.longest)
+        return decode.kind != "beam" and not self.fits(len(self.ids(line)), model, decode)
 
     def limits(self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode) -> Limits:
         device = next(model.parameters()).device
@@ -369,18 +393,21 @@ class Language:
 
         The first has none, unless texts have ends that it can come after.
         """
-        ids = self.ids(line)
+        ids = self.known_ids(line)
         device = next(model.parameters()).device
-        size = model.longest or len(ids)
+        size = model.longest or PIECE
+        # Windows overlap by half, so that what counts has at least that much before it; a model
+        # that carries its state needs no overlap.
+        stride = size if model.carries else max(1, size // 2)
         logs: list[float | None] = [None]
-        for start in range(0, max(1, len(ids) - 1), max(1, size // 2)):
-            # Windows overlap by half, so that what counts has at least that much before it.
+        past: tuple[Tensor, ...] = ()
+        for start in range(0, len(ids) - 1, stride):
             piece = torch.tensor([ids[start : start + size + 1]], device=device)
-            if piece.shape[1] < 2:
-                break
-            batch = Tokens(piece, torch.tensor([[0, piece.shape[1] - 1]], device=device))
-            scores = model(batch).float().log_softmax(-1)  # (1, T, V)
-            found = scores.gather(2, batch.labels[..., None])[0, :, 0].tolist()
+            counted = torch.tensor([[0, piece.shape[1] - 1]], device=device)
+            passed = model.states(Tokens(piece, counted, past=past))
+            past = passed.past
+            scores = model.output(passed.states).float().log_softmax(-1)  # (1, T, V)
+            found = scores.gather(2, piece[:, 1:, None])[0, :, 0].tolist()
             logs += found[len(logs) - 1 - start :]
             if start + size + 1 >= len(ids):
                 break
@@ -428,7 +455,9 @@ class Language:
             texts += last
         s = self.settings
         context = {
-            "stream": "whole set in order, state carried",
+            "stream": "whole set in order, state carried"
+            if getattr(model, "carries", False)
+            else f"whole set in order, pieces of {s.context}, nothing carried",
             "windows": f"windows of {s.context}, each adding {s.stride or s.context}",
             "documents": f"each text by itself, at most {s.context} tokens",
         }
@@ -447,12 +476,15 @@ class Language:
             "examples": texts,
         }
 
-    def example(self, files: Sequence[Path]) -> str:
-        """A prompt: the first words of a line of middling length."""
+    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
+        """A prompt: the first words of a line of middling length, as many as can be placed."""
         for piece, _, _ in read(files, self.settings.lines, Faults(skip=True)):
             for line in piece.split("\n"):
-                if 4 <= len(line.split()) <= 30:
-                    return " ".join(line.split()[:6])
+                words = line.split()[:6]
+                while words and longest and len(self.ids(" ".join(words))) > longest:
+                    words.pop()
+                if len(words) > 1:
+                    return " ".join(words)
         return ""
 
 
@@ -484,11 +516,11 @@ def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
 def held_back(text: str, stops: Sequence[str]) -> int:
     """Characters at the end that may begin a stop text, or are part of an unfinished one."""
-    torn = len(text) - len(text.rstrip("\ufffd"))
+    whole = text.rstrip("\ufffd")
     begun = (
         length
         for stop in stops
-        for length in range(min(len(stop) - 1, len(text)), 0, -1)
-        if text.endswith(stop[:length])
+        for length in range(1, min(len(stop) - 1, len(whole)) + 1)
+        if whole.endswith(stop[:length])
     )
-    return max(torn, next(begun, 0) if len(stops) == 1 else max(begun, default=0))
+    return len(text) - len(whole) + max(begun, default=0)

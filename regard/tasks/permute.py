@@ -11,6 +11,7 @@ from annotated_types import Gt
 
 from ..batch import Permuted, Tokens
 from ..data.store import Store
+from ..errors import RecipeError
 from .language import Language, LanguageSettings
 
 
@@ -21,6 +22,10 @@ class PermuteSettings(LanguageSettings):
     predicted: Annotated[
         int, Gt(0), "one in so many tokens is predicted, the last of the order"
     ] = 6
+
+    def __post_init__(self) -> None:
+        if self.cut == "documents":
+            raise RecipeError("task.cut: permuted text is cut into windows or a stream only.")
 
 
 class Permute(Language):

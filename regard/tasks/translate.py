@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -138,6 +138,7 @@ class Translate:
     metric, higher_is_better = "bleu", True
     unit = "target token"
     looks_at_answer = True  # `see` looks at the pass that writes the answer
+    defaults: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __init__(
         self, settings: TranslateSettings, source: Text, target: Text, dropout: float = 0.0
@@ -362,7 +363,7 @@ class Translate:
         rows = list(islice(read(files, self.settings, faults), most))
         return [row.source for row in rows], [row.target for row in rows]
 
-    def example(self, files: Sequence[Path]) -> str:
+    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
         """The first input of middling length."""
         inputs, _ = self.examples(files, Faults(skip=True), 1000)
         return next((i for i in inputs if 4 <= len(i.split()) <= 9), inputs[0] if inputs else "")

@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from ..config import PATH
 from ..errors import DataError, RegardError
-from .text import SPACE, SPECIALS, UNK, Text
+from .text import EOS, SPACE, SPECIALS, UNK, Text
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 # Letters with their marks, digits, or one sign; each keeps the space before it, so that nothing
@@ -119,7 +119,8 @@ def learn_byte_bpe(lines: Iterable[str], settings: Settings) -> Tokenizer:
 def open_vocabulary(folder: Path) -> Text:
     """Somebody's vocabulary: a tokenizer.json, or GPT-2's two files."""
     if folder.is_file() or (folder / "tokenizer.json").is_file():
-        return Text.load(folder if folder.is_file() else folder / "tokenizer.json")
+        text = Text.load(folder if folder.is_file() else folder / "tokenizer.json")
+        return _with_end(_untyped(text.tokenizer), folder)
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     for path in (vocabulary, merges):
         if not path.is_file():
@@ -131,7 +132,25 @@ def open_vocabulary(folder: Path) -> Text:
         tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
     except Exception as error:  # the library raises bare Exception
         raise DataError(f"{vocabulary}: not a readable vocabulary ({error}).") from error
-    return Text(_byte_level(tokenizer, []))
+    return _with_end(_byte_level(tokenizer, []), folder)
+
+
+def _with_end(tokenizer: Tokenizer, folder: Path) -> Text:
+    ours = tokenizer.token_to_id(SPECIALS[EOS]) == EOS
+    if not ours and tokenizer.token_to_id("<|endoftext|>") is None:
+        raise DataError(
+            f"text.vocabulary: {folder} must have an entry that ends a text, GPT-2's "
+            "<|endoftext|> or our own <eos>, but has neither."
+        )
+    return Text(tokenizer)
+
+
+def _untyped(tokenizer: Tokenizer) -> Tokenizer:
+    """Specials that are in the vocabulary anyway are not found in text that spells them."""
+    whole = json.loads(tokenizer.to_str())
+    vocabulary = whole["model"].get("vocab", {})
+    kept = [token for token in whole["added_tokens"] if token["content"] not in vocabulary]
+    return Tokenizer.from_str(json.dumps(whole | {"added_tokens": kept}))
 
 
 def _byte_level(tokenizer: Tokenizer, normalisers: list[Any]) -> Tokenizer:

@@ -117,7 +117,7 @@ def fit(
                 settings.schedule, step, settings.steps, settings.warmup, settings.final_rate
             )
             optim.set_rate(optimizer, settings.rate * rate)
-            if getattr(batch, "goes_on", False):
+            if batch.goes_on:
                 batch = dataclasses.replace(batch, past=past)
             nll, past = gradient(backward, batch, world, settings.accumulate)
             norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
@@ -245,7 +245,8 @@ def weights_of_run(folder: Path, setting: str) -> dict[str, Tensor]:
     path = folder / "model.safetensors"
     if not path.is_file():
         raise RunError(
-            f"{folder}: {setting} must name a finished run, but there is no model.safetensors."
+            f"{folder}: {setting} must name a finished run, but there is no model.safetensors; "
+            "train it first."
         )
     return checkpoint.read_tensors(path)
 

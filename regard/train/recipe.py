@@ -84,6 +84,7 @@ def read_run(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
 def resolve(name: str, given: config.Given) -> Recipe:
     task_kind = config.choose("task", given["task"], TASKS)
     model_kind = config.choose("model", given["model"], MODELS)
+    given = with_defaults(given, TASKS[task_kind].defaults)
     from_run = given["model"].get("from")
     model_from = ""
     if from_run is not None and from_run.value:
@@ -113,3 +114,18 @@ def resolve(name: str, given: config.Given) -> Recipe:
         settled["data"] = dataclasses.replace(data, **anchored)
     origins = {f"{s}.{k}": v.origin for s, keys in given.items() for k, v in keys.items()}
     return Recipe(name, task_kind, model_kind, model_from, origins=origins, **settled)
+
+
+def with_defaults(given: config.Given, defaults: dict[str, dict[str, Any]]) -> config.Given:
+    """What the task would rather have where nothing is said; and a way of decoding that the command
+    line names puts aside what the recipe says about drawing."""
+    whole = {section: dict(keys) for section, keys in given.items()}
+    kind = whole["decode"].get("kind")
+    if kind is not None and kind.origin == "command line" and kind.value != "sample":
+        for name in decode.DRAWING:
+            if name in whole["decode"] and whole["decode"][name].origin != "command line":
+                del whole["decode"][name]
+    for section, keys in defaults.items():
+        for key, value in keys.items():
+            whole[section].setdefault(key, config.Value(value, "default", "the task", Path()))
+    return whole

@@ -22,7 +22,7 @@ from . import checkpoint
 from .checkpoint import write_text
 from .distributed import World, pick
 from .events import Event
-from .loop import ANY_LENGTH, fit
+from .loop import ANY_LENGTH, fit, weights_of_run
 from .recipe import Recipe, read_run
 from .validate import sweep_loss
 
@@ -39,6 +39,7 @@ class Run:
         self.model: nn.Module = settings.build(self.task.sizes)
         checkpoint.put_weights(self.model, checkpoint.read_tensors(path), path)
         check_finite(self.model, path)
+        check_fit(settings, self.model)
         self.device = pick(device)
         self.model.to(self.device).eval()
         self.draft: nn.Module | None = None
@@ -178,16 +179,32 @@ def start(
     world.wait()
 
 
+def check_fit(recipe: Recipe, model: Any) -> None:
+    """Task and model must suit each other."""
+    name, wanted = "data.max_length", recipe.data.max_length
+    cut = getattr(recipe.task, "cut", "")
+    if cut:
+        name, wanted = "task.context", recipe.task.context
+    if model.longest is not None and model.longest < wanted:
+        raise RecipeError(f"model.positions ({model.longest}) must be at least {name} ({wanted}).")
+    if cut == "documents" and not model.packs:
+        raise RecipeError(
+            f"task.cut=documents needs a model that keeps packed texts apart, which "
+            f"{recipe.model_kind} does not; use windows or stream."
+        )
+    if cut == "stream" and recipe.train.teacher:
+        raise RecipeError(
+            "train.teacher: a teacher reads each batch by itself; set task.cut to windows."
+        )
+
+
 def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
     """Make the folder ready, or say why it cannot be used; True if it was made here."""
     with torch.device("meta"):
         model = recipe.build(Sizes(recipe.text.size, recipe.text.size, recipe.text.joint))
-    name, wanted = "data.max_length", recipe.data.max_length
-    if hasattr(recipe.task, "context"):
-        name, wanted = "task.context", recipe.task.context
-    most: Any = model.longest
-    if most is not None and most < wanted:
-        raise RecipeError(f"model.positions ({most}) must be at least {name} ({wanted}).")
+    check_fit(recipe, model)
+    if recipe.train.teacher:
+        weights_of_run(Path(recipe.train.teacher), "train.teacher")
     for part in ("train", "valid", "test"):
         if getattr(recipe.data, part):
             recipe.data.files(part)

@@ -72,7 +72,7 @@ def sweep_loss(
     past: tuple[torch.Tensor, ...] = ()
     for batch in task.sweep(store, settings.batch_tokens, thorough):
         tokens += batch.tokens
-        if getattr(batch, "goes_on", False):
+        if batch.goes_on:
             batch = dataclasses.replace(batch, past=past)
         with precision or nullcontext():
             found = loss(model, batch.to(device))

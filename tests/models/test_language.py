@@ -45,8 +45,7 @@ def same_steps(model, batch, logits):
     """Read in two pieces, then token by token; the last two taken back and read again."""
     with torch.no_grad():
         state = model.start(Tokens(batch.ids[:, :4], batch.counted))
-        if isinstance(model, RNN):
-            state.remembered = 4
+        state.remember(4)
         found, state = model.extend(batch.inputs[:, 3:6], state)
         torch.testing.assert_close(found, logits[:, 3:6], atol=1e-4, rtol=1e-4)
         for t in range(6, batch.inputs.shape[1]):
@@ -282,3 +281,29 @@ def test_documents_do_not_see_each_other():
         torch.testing.assert_close(model(Tokens(other, counted, numbers))[:, 4:], packed[:, 4:])
         alone = model(Tokens(ids[:, 4:], torch.tensor([[0, 5]])))
         torch.testing.assert_close(alone, packed[:, 4:], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("residual", ["post", "pre"])
+@pytest.mark.parametrize("kind", [XL, XLNet])
+def test_two_segments_are_one_text(kind, residual):
+    """Wherever the norm stands, the memory is what the segment before was."""
+    model = shake(small_xlnet(kind, residual=residual), 0.2)
+    batch = tokens(length=12)
+    one = model.states(Tokens(batch.ids[:, :7], torch.tensor([[0, 6]] * 3)))
+    two = model.states(Tokens(batch.ids[:, 6:], torch.tensor([[0, 6]] * 3), past=one.past))
+    whole = model.states(batch).states
+    found = torch.cat((one.states, two.states), 1)
+    torch.testing.assert_close(found, whole, atol=1e-4, rtol=1e-4)
+    same_steps(model, batch, model.output(whole))
+
+
+def test_a_fixed_recurrent_state_is_reordered_where_it_is():
+    model = shake(RNN(Sizes(SIZE, SIZE, True), RNNSettings("lstm", 12, 12, 2)))
+    state = model.start(Tokens(tokens().ids[:, :5], torch.tensor([[0, 4]] * 3)))
+    state.fix(0)
+    before, places = [v.clone() for v in state.vectors], [v.data_ptr() for v in state.vectors]
+    with torch.no_grad():
+        state.select(torch.tensor([2, 0, 0]))
+    assert places == [v.data_ptr() for v in state.vectors]
+    for old, new in zip(before, state.vectors, strict=True):
+        torch.testing.assert_close(new, old[[2, 0, 0]])

@@ -14,8 +14,9 @@ from regard.decode import Settings as Decode
 from regard.errors import DataError, InputError, RecipeError, RunError
 from regard.tasks.language import Language, LanguageSettings, cut_at, held_back
 from regard.tasks.permute import Permute, PermuteSettings
-from regard.text import EOS
+from regard.text import EOS, learn
 from regard.text import Settings as TextSettings
+from regard.train.recipe import read as read_recipe
 from tests.toys import sentences, small_model
 
 TEXT = "to be or not to be\nthat is the question\n\nwhether tis nobler in the mind\n" * 40
@@ -92,8 +93,40 @@ def split(ids):
     ],
 )
 def test_too_little_text_is_told(text, said, tmp_path):
-    with pytest.raises(DataError, match=said):
-        make(tmp_path, text=text)
+    for _ in range(2):  # also where the text is in the cache already
+        with pytest.raises(DataError, match=said):
+            make(tmp_path, text=text)
+
+
+def test_several_texts_are_told_apart(tmp_path):
+    files = [write(tmp_path / "a.txt", "to be"), write(tmp_path / "b.txt", "or not")]
+    task = Language.learn(LanguageSettings(), TextSettings(kind="characters"), files, Faults())
+
+    def rows(paths):
+        return task.store(paths, tmp_path / "cache", 0, Faults()).flat("text").tolist()
+
+    assert [words(task, row) for row in split(rows(files))] == ["to be", "or not"]
+    assert rows(files[:1]).count(EOS) == 0
+    folder = tmp_path / "one"
+    folder.mkdir()
+    write(folder / "a.txt", "to be")
+    assert rows([folder]).count(EOS) == 1  # the same text, but as one of a folder's
+
+
+def test_text_that_cannot_be_written_is_told_or_counted(tmp_path):
+    path = write(tmp_path / "a.jsonl", '{"text": "fine text"}\n{"text": "he\\ud800llo"}\n')
+    with pytest.raises(DataError, match="a.jsonl:2: the text must be UTF-8, but is not"):
+        Language.learn(LanguageSettings(), TextSettings(kind="characters"), [path], Faults())
+    faults = Faults(skip=True)
+    Language.learn(LanguageSettings(), TextSettings(kind="characters"), [path], faults)
+    assert faults.count == 1
+
+
+def test_a_vocabulary_must_have_an_end(tmp_path):
+    (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "b": 1, "c": 2}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(DataError, match="must have an entry that ends a text"):
+        learn([], TextSettings(kind="byte-bpe", vocabulary=str(tmp_path)))
 
 
 def test_a_frequency_cut_makes_rare_words_unknown(tmp_path):
@@ -240,11 +273,17 @@ def test_streamed_pieces_are_the_answer(speaker, decode):
 
 
 @pytest.mark.parametrize("decode", [GREEDY, SAMPLE])
-@pytest.mark.parametrize("drafts", ["gpt", "rnn", "xl", "itself"])
+@pytest.mark.parametrize("drafts", ["gpt", "rnn", "xl", "xlnet", "itself", "short", "shortest"])
 def test_a_draft_changes_nothing(speaker, decode, drafts):
     """Whatever the draft guesses, also where the model has to forget its beginning."""
     task, model = speaker
-    draft = model if drafts == "itself" else small_model(drafts, 5, size=task.text.size)
+    short = {"short": 24, "shortest": 1}
+    if drafts == "itself":
+        draft = model
+    elif drafts in short:  # it can place fewer tokens than the model
+        draft = small_model("gpt", 5, size=task.text.size, positions=short[drafts])
+    else:
+        draft = small_model(drafts, 5, size=task.text.size)
     long = Decode(**{**vars(decode), "max_new_tokens": 150, "min_new_tokens": 150})
     plain = task.one_by_one(model, [task.ids("to be")], long)
     ahead = task.one_by_one(model, [task.ids("to be")], long, draft)
@@ -282,7 +321,13 @@ def test_a_stop_text_that_spans_tokens_is_cut_off_and_never_shown(speaker):
 
 @pytest.mark.parametrize(
     ("text", "stops", "held"),
-    [("abc", ["cd"], 1), ("abc", ["x"], 0), ("abcab", ["abd", "bcabz"], 4), ("a\ufffd", [], 1)],
+    [
+        ("abc", ["cd"], 1),
+        ("abc", ["x"], 0),
+        ("abcab", ["abd", "bcabz"], 4),
+        ("a\ufffd", [], 1),
+        ("xa\ufffd", ["aé"], 2),
+    ],
 )
 def test_what_may_become_a_stop_text_is_held_back(text, stops, held):
     assert held_back(text, stops) == held
@@ -297,8 +342,12 @@ def test_a_prompt_that_is_too_long_slides_or_is_refused(speaker):
     prompt = "to be or not to be " * 6
     assert task.slides(prompt, model, GREEDY)
     assert len(task.predict(model, [prompt], GREEDY, 0)[0].output) > 10
-    with pytest.raises(InputError, match="input 1: a prompt may have 63 tokens, but has 114"):
-        task.predict(model, [prompt], Decode(kind="greedy", overflow="refuse"), 0)
+    refuse = Decode(kind="greedy", overflow="refuse", max_new_tokens=40)
+    with pytest.raises(InputError, match="with 40 new tokens a prompt may have 25, but has 114"):
+        task.predict(model, [prompt], refuse, 0)
+    with pytest.raises(InputError, match="a prompt may have 25, but has 26"):
+        task.predict(model, [prompt[:26]], refuse, 0)
+    assert len(task.predict(model, [prompt[:25]], refuse, 0)[0].output) > 10
     with pytest.raises(InputError, match="a beam cannot slide"):
         task.predict(model, [prompt], Decode(), 0)
 
@@ -471,3 +520,39 @@ def test_a_model_without_attention_says_so(tmp_path):
     run = regard.train(write_recipe(tmp_path, "rnn"), "train.steps=1", run=tmp_path / "run")
     with pytest.raises(InputError, match="has no attention to see"):
         run.see("to be")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said"),
+    [
+        ("rnn", ["task.cut=documents"], "needs a model that keeps packed texts apart, which rnn"),
+        ("rnn", ["task.cut=stream", "train.teacher={run}"], "a teacher reads each batch by itself"),
+        ("gpt", ["train.teacher={run}/nothing"], "train.teacher must name a finished run"),
+        ("gpt", ["task.kind=permute", "task.cut=documents"], "permuted text is cut into windows"),
+        ("gpt", ["text.dropout=0.1"], "text.dropout: running text is cut once"),
+        ("xl", ["model.width=33", "model.heads=3"], "an odd width"),
+    ],
+)
+def test_what_does_not_fit_together_is_told(tmp_path, model, options, said):
+    options = [option.format(run=tmp_path / "run") for option in options]
+    with pytest.raises((RecipeError, RunError), match=said):
+        regard.train(write_recipe(tmp_path, model), *options, run=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_how_to_decode_can_be_said_after_the_recipe(tmp_path):
+    """The recipe draws with a temperature; greedy has no use for one."""
+    path = write_recipe(tmp_path)
+    text = (tmp_path / "lm.toml").read_text()
+    (tmp_path / "lm.toml").write_text(text.replace('"greedy"', '"sample"\ntop_k = 3'))
+    regard.train(path, "train.steps=1", run=tmp_path / "run")
+    assert regard.load(tmp_path / "run", "decode.kind=greedy").predict(["to be"])[0].output
+    assert regard.load(tmp_path / "run", "decode.kind=beam").recipe.decode.top_k == 0
+
+
+def test_what_language_models_want_by_default(tmp_path):
+    path = write_recipe(tmp_path)
+    text = (tmp_path / "lm.toml").read_text().partition("[decode]")[0]
+    (tmp_path / "lm.toml").write_text(text.replace("smoothing = 0.0\n", ""))
+    recipe = read_recipe(path)
+    assert recipe.train.smoothing == 0.0 and recipe.decode.kind == "sample"
