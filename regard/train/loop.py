@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,10 @@ from ..tasks import TASKS
 from . import checkpoint, cost, optim
 from .backward import Backward, Done, make_backward
 from .checkpoint import write_text
+from .distil import make_loss, start_from
 from .distributed import World
 from .events import Begun, Event, Log, Progress, Saved, Stopped, Window, record, trim_log
-from .loss import LOSSES, DistilLoss
-from .recipe import Recipe, read_run
+from .recipe import Recipe
 from .schedule import rate_at
 from .settings import Settings
 from .validate import validate
@@ -204,74 +203,11 @@ def prepare_stores(recipe: Recipe, task: Any, folder: Path, faults: Faults) -> d
 ANY_LENGTH = 10**9  # what is only scored may be as long as it likes
 
 
-def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
-    """The task's loss; with a teacher, what that knows beside it."""
-    if not settings.teacher:
-        return LOSSES[task.loss](settings.smoothing, settings.r_drop)
-    folder = Path(settings.teacher)
-    recipe = read_run(folder)
-    known = TASKS[recipe.task_kind].load(recipe.task, recipe.text, folder)
-    if known.sizes != task.sizes:
-        raise RunError(
-            f"{folder}: a teacher must have the student's vocabulary, but has {known.sizes.target} "
-            f"entries where the student has {task.sizes.target}."
-        )
-    teacher = recipe.build(known.sizes)
-    checkpoint.put_weights(teacher, weights_of_run(folder, "train.teacher"), folder)
-    return DistilLoss(teacher.to(device), settings)
-
-
 def way_to_compile(settings: Settings, device: torch.device) -> str:
     """Compiling takes half a minute, which a long training on a GPU earns back."""
     if settings.compile != "auto" or device.type != "cuda":
         return settings.compile
     return "full" if settings.steps * settings.batch_tokens >= 2 * 10**7 else "graph"
-
-
-def start_from(model: nn.Module, folder: Path, may_differ: bool) -> None:
-    """Begin with another run's weights; of a deeper one, with every second block, or third, …
-
-    A student that is not built as its teacher begins with weights of its own.
-    """
-    weights = weights_of_run(folder, "model.from")
-    own = dict(model.named_parameters())
-    picked = every_nth_block(weights, own)
-    fits = picked.keys() == own.keys() and all(picked[n].shape == own[n].shape for n in own)
-    if fits or not may_differ:
-        checkpoint.put_weights(model, picked, folder / "model.safetensors")
-
-
-def weights_of_run(folder: Path, setting: str) -> dict[str, Tensor]:
-    path = folder / "model.safetensors"
-    if not path.is_file():
-        raise RunError(
-            f"{folder}: {setting} must name a finished run, but there is no model.safetensors; "
-            "train it first."
-        )
-    return checkpoint.read_tensors(path)
-
-
-def every_nth_block(weights: dict[str, Tensor], own: dict[str, Any]) -> dict[str, Tensor]:
-    """Weights of a deeper model, renumbered: of blocks 0 … 11, six take 0, 2, 4, … (DistilGPT2)."""
-
-    def depths(names: Iterable[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for name in names:
-            if match := re.match(r"(\w+)\.(\d+)\.", name):
-                found[match[1]] = max(found.get(match[1], 0), int(match[2]) + 1)
-        return found
-
-    have, want = depths(weights), depths(own)
-    picked = {}
-    for name, weight in weights.items():
-        match = re.match(r"(\w+)\.(\d+)\.(.*)", name)
-        if match is None or not want.get(match[1]) or have[match[1]] % want[match[1]]:
-            picked[name] = weight
-            continue
-        number, each = int(match[2]), have[match[1]] // want[match[1]]
-        if number % each == 0:
-            picked[f"{match[1]}.{number // each}.{match[3]}"] = weight
-    return picked
 
 
 def resume(

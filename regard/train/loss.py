@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 from ..batch import Passed
 from ..parts.output import Output
 from . import kernel
-from .settings import Settings
 
 # Scores held at a time: 64 MiB in float32; on a GPU 512 MiB in bfloat16, for large products.
 CHUNK = defaultdict(lambda: 2**24, cuda=2**28)
@@ -61,10 +60,10 @@ class TokenLoss:
             wanted = torch.is_grad_enabled()
             args = (sides[0], output.weight, output.bias, labels, real, self.smoothing, wanted)
             return Loss(*LinearCrossEntropy.apply(*args))  # type: ignore[no-untyped-call]
-        chunks = zip(*(_chunks(x, output.weight) for x in (*sides, labels, real)), strict=True)
+        split = (chunks(x, output.weight) for x in (*sides, labels, real))
         parts = [
             checkpoint(self._twice, *chunk, output.weight, output.bias, use_reentrant=False)
-            for chunk in chunks
+            for chunk in zip(*split, strict=True)
         ]
         total, nll = (torch.stack(values).sum() for values in zip(*parts, strict=True))
         return Loss(total, nll.detach())
@@ -84,60 +83,6 @@ class TokenLoss:
         apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2  # KL(p‖q)/2 + KL(q‖p)/2
         # The paper adds both losses and α times the divergence; this is half of that.
         total = (1 - self.smoothing) * nll + self.smoothing * spread + self.r_drop / 2 * apart
-        return (total * real).sum(), (nll * real).sum()
-
-
-class DistilLoss(TokenLoss):
-    """What a teacher finds likely, beside what the text says: three losses, weighted.
-
-    KL(teacher ‖ student) at a temperature, times its square (Hinton et al. 2015); -log p of the
-    text; and one minus the cosine between both's last states (Sanh et al. 2019).
-    """
-
-    def __init__(self, teacher: nn.Module, settings: Settings) -> None:
-        super().__init__(settings.smoothing)
-        self.teacher = teacher.requires_grad_(False).eval()
-        self.settings = settings
-
-    def measure(self, model: nn.Module, states: Tensor, batch: Any, twice: bool) -> Loss:
-        if not torch.is_grad_enabled():  # validation asks for the language loss alone
-            return super().measure(model, states, batch, twice)
-        with torch.no_grad():
-            known: Tensor = self.teacher.states(batch).states  # type: ignore[operator]
-        output, source = model.output, self.teacher.output
-        assert isinstance(output, Output) and isinstance(source, Output)
-        sides = [x.flatten(0, 1) for x in (states, known)] + [batch.labels.flatten()]
-        sides.append(batch.real.flatten())
-        chunks = zip(*(_chunks(x, output.weight) for x in sides), strict=True)
-        weights = (output.weight, output.bias, source.weight, source.bias)
-        parts = [checkpoint(self._apart, *chunk, *weights, use_reentrant=False) for chunk in chunks]
-        total, nll = (torch.stack(values).sum() for values in zip(*parts, strict=True))
-        return Loss(total, nll.detach())
-
-    def _apart(
-        self,
-        states: Tensor,
-        known: Tensor,
-        labels: Tensor,
-        real: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        known_weight: Tensor,
-        known_bias: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        s = self.settings
-        scores = F.linear(states, weight, bias).float()
-        wanted = F.linear(known, known_weight, known_bias).float() / s.temperature
-        soft = F.kl_div(
-            (scores / s.temperature).log_softmax(-1),
-            wanted.log_softmax(-1),
-            log_target=True,
-            reduction="none",
-        ).sum(-1) * (s.temperature**2)
-        nll = F.cross_entropy(scores, labels, reduction="none")
-        total = s.soft_weight * soft + s.text_weight * nll
-        if s.cosine_weight and states.shape == known.shape:
-            total = total + s.cosine_weight * (1 - F.cosine_similarity(states, known, dim=-1))
         return (total * real).sum(), (nll * real).sum()
 
 
@@ -184,7 +129,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         columns = len(weight)
         room = x.new_empty(min(rows_at_a_time(w), len(x)), len(w))
         start = 0
-        for xs, ys, keep in zip(_chunks(x, w), _chunks(labels, w), _chunks(real, w), strict=True):
+        for xs, ys, keep in zip(chunks(x, w), chunks(labels, w), chunks(real, w), strict=True):
             scores = torch.mm(xs, w.T, out=room[: len(xs)])  # (n, V')
             real_words = scores[:, :columns]
             if b is not None:
@@ -250,5 +195,5 @@ def rows_at_a_time(weight: Tensor) -> int:
     return max(1, CHUNK[weight.device.type] // weight.shape[0])
 
 
-def _chunks(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+def chunks(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
     return x.split(rows_at_a_time(weight)) if len(x) else ()

@@ -20,9 +20,10 @@ from ..parts.packed import pack
 from ..tasks import TASKS, Prediction
 from . import checkpoint
 from .checkpoint import write_text
+from .distil import weights_of_run
 from .distributed import World, pick
 from .events import Event
-from .loop import ANY_LENGTH, fit, weights_of_run
+from .loop import ANY_LENGTH, fit
 from .recipe import Recipe, read_run
 from .validate import sweep_loss
 

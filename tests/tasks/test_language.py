@@ -12,8 +12,9 @@ import regard
 from regard.data.read import Faults
 from regard.decode import Settings as Decode
 from regard.errors import DataError, InputError, RecipeError, RunError
-from regard.tasks.language import Language, LanguageSettings, cut_at, held_back
+from regard.tasks.language import Language, LanguageSettings
 from regard.tasks.permute import Permute, PermuteSettings
+from regard.tasks.writer import as_prompt, cut_at, held_back
 from regard.text import EOS, learn
 from regard.text import Settings as TextSettings
 from regard.train.recipe import read as read_recipe
@@ -233,8 +234,6 @@ def test_logprobs_are_those_of_the_whole_text(kind, tmp_path):
     assert found[0] == ("t", None) and len(found) == 12
     state = None
     ids = task.ids("to be or not")
-    from regard.tasks.language import as_prompt
-
     with torch.no_grad():
         state = model.start(as_prompt(torch.tensor([ids[:1]])))
         for i, (_, log) in enumerate(found[1:], 1):

@@ -1,0 +1,251 @@
+"""How a language model writes on from a text, and how likely it finds one."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..batch import Tokens
+from ..data.read import is_text
+from ..decode import DECODERS, Hypothesis, Limits, quickest, stream
+from ..decode import Settings as Decode
+from ..errors import InputError
+from ..text import PAD, Text
+from .prediction import Prediction
+
+PIECE = 512  # tokens read at a time where the model sets no limit
+
+
+class Writer:
+    """Prompts in, continuations out: at once, as they come, or behind a draft.
+
+    `begins` says whether a text stands behind the end of another, `lines` whether its lines do.
+    """
+
+    text: Text
+    kind: str  # the unit of its vocabulary
+    begins: bool
+    lines: bool
+
+    def predict(
+        self,
+        model: torch.nn.Module,
+        inputs: Sequence[str],
+        decode: Decode,
+        longest: int,
+        first: int = 1,
+        draft: Any = None,
+    ) -> list[Prediction]:
+        """How each text goes on; prompts of one length are continued together."""
+        prompts = [
+            self.prompt(line, model, decode, number) for number, line in enumerate(inputs, first)
+        ]
+        alike: dict[int, list[int]] = {}
+        for i, ids in enumerate(prompts):
+            alike.setdefault(len(ids), []).append(i)
+        answers: dict[int, Prediction] = {}
+        copies = decode.num_beams if decode.kind == "beam" else decode.num_return_sequences
+        batches = []
+        for length, rows in alike.items():
+            most = max(1, decode.batch_tokens // ((length + decode.max_new_tokens) * copies))
+            batches += [(length, rows[i : i + most]) for i in range(0, len(rows), most)]
+        for length, rows in batches:
+            began = time.perf_counter()
+            fits = self.fits(length, model, decode)
+            some = [prompts[i] for i in rows]
+            if decode.kind == "beam" or (fits and not decode.stop and draft is None):
+                found = self.search(model, some, decode)
+            else:
+                found = self.one_by_one(model, some, decode, draft)
+            seconds = time.perf_counter() - began
+            for i, hypotheses in zip(rows, found, strict=True):
+                answers[i] = self.answer(inputs[i], prompts[i], hypotheses, decode, seconds)
+        return [answers[i] for i in range(len(inputs))]
+
+    def prompt(self, line: str, model: Any, decode: Decode, number: int = 1) -> list[int]:
+        """A prompt's ids, all of them known, and as many as the model can place."""
+        ids = self.known_ids(line, number)
+        if decode.overflow == "refuse" and not self.fits(len(ids), model, decode):
+            raise InputError(
+                f"input {number}: with {decode.max_new_tokens} new tokens a prompt may have "
+                f"{model.longest + 1 - decode.max_new_tokens}, but has {len(ids)}; shorten it, "
+                "lower decode.max_new_tokens, or set decode.overflow=slide to forget its beginning."
+            )
+        return ids
+
+    def fits(self, length: int, model: Any, decode: Decode) -> bool:
+        """Whether a prompt and its continuation can be placed; the last token need not be read."""
+        return bool(length + decode.max_new_tokens - 1 <= (model.longest or math.inf))
+
+    def known_ids(self, line: str, number: int = 1) -> list[int]:
+        """A text's ids; a character that a model of characters has not met is refused."""
+        if not is_text(line):
+            raise InputError(f"input {number}: the text must be UTF-8, but is not.")
+        ids = self.ids(line)
+        if self.kind == "characters" and self.text.unk in ids:
+            place = self.text.encode([line])[0].index(self.text.unk)
+            raise InputError(
+                f"input {number}: every character must be one that the model has met, but "
+                f"'{self.text.normalise(line)[place]}' at position {place + 1} is not."
+            )
+        return ids
+
+    def ids(self, line: str) -> list[int]:
+        """A text behind the end of another, where the model has met such ends."""
+        if not self.begins:
+            return self.text.encode([line])[0] or [self.text.eos]
+        if not self.lines:
+            return [self.text.eos, *self.text.encode([line])[0]]
+        rows = self.text.encode(line.split("\n"))
+        return [i for row in rows for i in (self.text.eos, *row)]
+
+    def slides(self, line: str, model: Any, decode: Decode) -> bool:
+        """Whether the beginning of the text will be forgotten."""
+        return decode.kind != "beam" and not self.fits(len(self.ids(line)), model, decode)
+
+    def limits(self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode) -> Limits:
+        device = next(model.parameters()).device
+        prompt = torch.tensor(prompts, device=device)
+        longest = torch.full((len(prompt),), decode.max_new_tokens, device=device)
+        banned = (PAD, self.text.bos, self.text.unk) if self.text.unk >= 0 else ()
+        return Limits(prompt, self.text.eos, longest, banned)
+
+    def search(
+        self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode
+    ) -> list[list[Hypothesis]]:
+        """Prompts of one length, decoded together."""
+        limits = self.limits(model, prompts, decode)
+        if model.longest is not None:
+            room = model.longest + 1 - limits.prompt.shape[1]
+            if room < 1:
+                raise InputError(
+                    f"a beam cannot slide: the prompt may have {model.longest} tokens, but has "
+                    f"{limits.prompt.shape[1]}; shorten it, or set decode.kind=greedy."
+                )
+            limits = replace(limits, longest=limits.longest.clamp_max(room))
+        return DECODERS[decode.kind](
+            quickest(model, decode), as_prompt(limits.prompt), limits, decode
+        )
+
+    def one_by_one(
+        self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode, draft: Any = None
+    ) -> list[list[Hypothesis]]:
+        """Prompts that may slide, stop at a text, or have a draft."""
+        found = []
+        for ids in prompts:
+            copies = []
+            for copy in range(decode.num_return_sequences):
+                new: list[int] = []
+                total, ended = 0.0, False
+                for token, gain in self.tokens(model, ids, decode, draft, copy):
+                    total, ended = total + gain, token == self.text.eos
+                    new += [] if ended else [token]
+                    if decode.stop and cut_at(self.continued(ids, new), decode.stop)[1]:
+                        ended = True
+                        break
+                copies.append(Hypothesis(new, total, ended))
+            found.append(copies)
+        return found
+
+    def tokens(
+        self, model: Any, ids: Sequence[int], decode: Decode, draft: Any = None, copy: int = 0
+    ) -> Iterator[tuple[int, float]]:
+        limits = self.limits(model, [ids], decode)
+        yield from stream(model, as_prompt, limits, decode, draft, copy)
+
+    def stream(self, model: Any, line: str, decode: Decode, draft: Any = None) -> Iterator[str]:
+        """The continuation as it is written, in pieces of text; nothing of a stop text is shown."""
+        ids = self.prompt(line, model, decode)
+        new: list[int] = []
+        shown = 0
+        for token, _ in self.tokens(model, ids, decode, draft):
+            new += [] if token == self.text.eos else [token]
+            text, stopped = cut_at(self.continued(ids, new), decode.stop)
+            # What may yet become a stop text, or the rest of a character, is held back.
+            safe = len(text) if stopped else len(text) - held_back(text, decode.stop)
+            if safe > shown:
+                yield text[shown:safe]
+                shown = safe
+            if stopped:
+                return
+        text = self.continued(ids, new)
+        if len(text) > shown:
+            yield text[shown:]
+
+    def continued(self, ids: Sequence[int], new: Sequence[int]) -> str:
+        """The text of new tokens after others: a space between the two is theirs."""
+        before = list(ids)[-8:]  # enough to tell whether a space comes first
+        whole, start = self.text.decode([[*before, *new], before])
+        return whole[len(start) :] if whole.startswith(start) else self.text.decode([list(new)])[0]
+
+    def answer(
+        self,
+        line: str,
+        ids: Sequence[int],
+        hypotheses: Sequence[Hypothesis],
+        decode: Decode,
+        seconds: float,
+    ) -> Prediction:
+        texts = [cut_at(self.continued(ids, h.ids), decode.stop)[0] for h in hypotheses]
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        if not texts:  # every continuation was forbidden
+            return Prediction(line, "", None, None, seconds)
+        more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
+        return Prediction(line, texts[0], scores[0], more, seconds)
+
+    @torch.inference_mode()
+    def logprobs(self, model: Any, line: str) -> list[tuple[str, float | None]]:
+        """Each token of a text with its log-probability after those before it.
+
+        The first has none, unless texts have ends that it can come after.
+        """
+        ids = self.known_ids(line)
+        device = next(model.parameters()).device
+        size = model.longest or PIECE
+        # Windows overlap by half, so that what counts has at least that much before it; a model
+        # that carries its state needs no overlap.
+        stride = size if model.carries else max(1, size // 2)
+        logs: list[float | None] = [None]
+        past: tuple[Tensor, ...] = ()
+        for start in range(0, len(ids) - 1, stride):
+            piece = torch.tensor([ids[start : start + size + 1]], device=device)
+            counted = torch.tensor([[0, piece.shape[1] - 1]], device=device)
+            passed = model.states(Tokens(piece, counted, past=past))
+            past = passed.past
+            scores = model.output(passed.states).float().log_softmax(-1)  # (1, T, V)
+            found = scores.gather(2, piece[:, 1:, None])[0, :, 0].tolist()
+            logs += found[len(logs) - 1 - start :]
+            if start + size + 1 >= len(ids):
+                break
+        names = self.text.tokens(ids)
+        pairs = list(zip(names, logs, strict=True))
+        return pairs[1:] if self.begins else pairs
+
+
+def as_prompt(ids: Tensor) -> Tokens:
+    """Prompts as a batch: all but the last token are read by `start`.  (B, P)"""
+    return Tokens(ids, torch.tensor([[0, 0]], device=ids.device).expand(len(ids), -1))
+
+
+def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The text up to the first of the stop texts, and whether there was one."""
+    places = [place for stop in stops if (place := text.find(stop)) >= 0]
+    return (text[: min(places)], True) if places else (text, False)
+
+
+def held_back(text: str, stops: Sequence[str]) -> int:
+    """Characters at the end that may begin a stop text, or are part of an unfinished one."""
+    whole = text.rstrip("\ufffd")
+    begun = (
+        length
+        for stop in stops
+        for length in range(1, min(len(stop) - 1, len(whole)) + 1)
+        if whole.endswith(stop[:length])
+    )
+    return len(text) - len(whole) + max(begun, default=0)

@@ -1,0 +1,139 @@
+"""Beginning with what another run has learned: its weights, every second block of them, and what it
+finds likely."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as recompute
+
+from ..errors import RunError
+from ..parts.output import Output
+from ..tasks import TASKS
+from . import checkpoint
+from .loss import LOSSES, Loss, TokenLoss, chunks
+from .recipe import read_run
+from .settings import Settings
+
+
+class DistilLoss(TokenLoss):
+    """What a teacher finds likely, beside what the text says: three losses, weighted.
+
+    KL(teacher ‖ student) at a temperature, times its square (Hinton et al. 2015); -log p of the
+    text; and one minus the cosine between both's last states (Sanh et al. 2019).
+    """
+
+    def __init__(self, teacher: nn.Module, settings: Settings) -> None:
+        super().__init__(settings.smoothing)
+        self.teacher = teacher.requires_grad_(False).eval()
+        self.settings = settings
+
+    def measure(self, model: nn.Module, states: Tensor, batch: Any, twice: bool) -> Loss:
+        if not torch.is_grad_enabled():  # validation asks for the language loss alone
+            return super().measure(model, states, batch, twice)
+        with torch.no_grad():
+            known: Tensor = self.teacher.states(batch).states  # type: ignore[operator]
+        output, source = model.output, self.teacher.output
+        assert isinstance(output, Output) and isinstance(source, Output)
+        sides = [x.flatten(0, 1) for x in (states, known)] + [batch.labels.flatten()]
+        sides.append(batch.real.flatten())
+        pieces = zip(*(chunks(x, output.weight) for x in sides), strict=True)
+        weights = (output.weight, output.bias, source.weight, source.bias)
+        parts = [recompute(self._apart, *piece, *weights, use_reentrant=False) for piece in pieces]
+        total, nll = (torch.stack(values).sum() for values in zip(*parts, strict=True))
+        return Loss(total, nll.detach())
+
+    def _apart(
+        self,
+        states: Tensor,
+        known: Tensor,
+        labels: Tensor,
+        real: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        known_weight: Tensor,
+        known_bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        s = self.settings
+        scores = F.linear(states, weight, bias).float()
+        wanted = F.linear(known, known_weight, known_bias).float() / s.temperature
+        soft = F.kl_div(
+            (scores / s.temperature).log_softmax(-1),
+            wanted.log_softmax(-1),
+            log_target=True,
+            reduction="none",
+        ).sum(-1) * (s.temperature**2)
+        nll = F.cross_entropy(scores, labels, reduction="none")
+        total = s.soft_weight * soft + s.text_weight * nll
+        if s.cosine_weight and states.shape == known.shape:
+            total = total + s.cosine_weight * (1 - F.cosine_similarity(states, known, dim=-1))
+        return (total * real).sum(), (nll * real).sum()
+
+
+def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
+    """The task's loss; with a teacher, what that knows beside it."""
+    if not settings.teacher:
+        return LOSSES[task.loss](settings.smoothing, settings.r_drop)
+    folder = Path(settings.teacher)
+    recipe = read_run(folder)
+    known = TASKS[recipe.task_kind].load(recipe.task, recipe.text, folder)
+    if known.sizes != task.sizes:
+        raise RunError(
+            f"{folder}: a teacher must have the student's vocabulary, but has {known.sizes.target} "
+            f"entries where the student has {task.sizes.target}."
+        )
+    teacher = recipe.build(known.sizes)
+    checkpoint.put_weights(teacher, weights_of_run(folder, "train.teacher"), folder)
+    return DistilLoss(teacher.to(device), settings)
+
+
+def start_from(model: nn.Module, folder: Path, may_differ: bool) -> None:
+    """Begin with another run's weights; of a deeper one, with every second block, or third, …
+
+    A student that is not built as its teacher begins with weights of its own.
+    """
+    weights = weights_of_run(folder, "model.from")
+    own = dict(model.named_parameters())
+    picked = every_nth_block(weights, own)
+    fits = picked.keys() == own.keys() and all(picked[n].shape == own[n].shape for n in own)
+    if fits or not may_differ:
+        checkpoint.put_weights(model, picked, folder / "model.safetensors")
+
+
+def weights_of_run(folder: Path, setting: str) -> dict[str, Tensor]:
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise RunError(
+            f"{folder}: {setting} must name a finished run, but there is no model.safetensors; "
+            "train it first."
+        )
+    return checkpoint.read_tensors(path)
+
+
+def every_nth_block(weights: dict[str, Tensor], own: dict[str, Any]) -> dict[str, Tensor]:
+    """Weights of a deeper model, renumbered: of blocks 0 … 11, six take 0, 2, 4, … (DistilGPT2)."""
+
+    def depths(names: Iterable[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for name in names:
+            if match := re.match(r"(\w+)\.(\d+)\.", name):
+                found[match[1]] = max(found.get(match[1], 0), int(match[2]) + 1)
+        return found
+
+    have, want = depths(weights), depths(own)
+    picked = {}
+    for name, weight in weights.items():
+        match = re.match(r"(\w+)\.(\d+)\.(.*)", name)
+        if match is None or not want.get(match[1]) or have[match[1]] % want[match[1]]:
+            picked[name] = weight
+            continue
+        number, each = int(match[2]), have[match[1]] // want[match[1]]
+        if number % each == 0:
+            picked[f"{match[1]}.{number // each}.{match[3]}"] = weight
+    return picked
