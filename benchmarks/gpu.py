@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 
-from regard.batch import Pairs, Sizes
+from regard.batch import Pairs, Sizes, Tokens
 from regard.decode import DECODERS, Limits, quickest
 from regard.decode import Settings as Decode
 from regard.models.transformer import Transformer, TransformerSettings
@@ -21,6 +21,7 @@ from regard.train import kernel, loss
 from regard.train.backward import make_backward
 from regard.train.distributed import World
 from regard.train.loss import TokenLoss
+from tests.toys import small_model
 
 GPU = torch.device("cuda")
 
@@ -96,10 +97,29 @@ def check_decoding() -> str:
     return f"{checked} sequences alike"
 
 
+def check_language() -> str:
+    """Every language model, captured and compiled, writes what it writes plainly."""
+    found = {}
+    for kind in ("gpt", "rnn", "xl", "xlnet"):
+        model = small_model(kind, size=300, width=64).to(GPU)
+        ids = torch.randint(4, 300, (5, 9), device=GPU)
+        limits = Limits(ids, EOS, torch.full((5,), 100, device=GPU))
+        batch = Tokens(ids, torch.zeros(5, 2, dtype=torch.long, device=GPU))
+        for way in ("beam", "sample"):
+            for compiling in ("auto", "full") if (kind, way) == ("gpt", "sample") else ("auto",):
+                search = Decode(kind=way, num_beams=3, max_new_tokens=100, compile=compiling)
+                plain = DECODERS[way](model, batch, limits, search)
+                fast = DECODERS[way](quickest(model, search), batch, limits, search)
+                same = sum(a[0].ids == b[0].ids for a, b in zip(plain, fast, strict=True))
+                assert same >= 4, (kind, way, compiling, same)
+                found[f"{kind} {way} {compiling}"] = same
+    return f"of 5 alike: {found}"
+
+
 if __name__ == "__main__":
     torch.backends.cuda.matmul.allow_tf32 = False
     failed = 0
-    for check in (check_kernel, check_training, check_decoding):
+    for check in (check_decoding, check_language, check_kernel, check_training):
         try:
             print(check.__name__, "ok:", check(), flush=True)
         except Exception as error:

@@ -123,7 +123,7 @@ class GPT(nn.Module):
         attention = Attention(
             s.width,
             s.heads,
-            score=SCORES[s.score](s.width // s.heads),
+            score=SCORES[s.score](s.width // s.heads, s.heads),
             position=self._position() if POSITIONS[s.position].turns else None,
             key_heads=s.key_heads or s.heads,
             dropout=s.attention_dropout,

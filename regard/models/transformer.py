@@ -128,7 +128,7 @@ class Transformer(nn.Module):
         s = self.settings
 
         def attention(position: NoPosition | None = None) -> Attention:
-            score = SCORES[s.score](s.width // s.heads)
+            score = SCORES[s.score](s.width // s.heads, s.heads)
             return Attention(
                 s.width, s.heads, score=score, position=position, dropout=s.attention_dropout
             )

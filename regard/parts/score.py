@@ -1,17 +1,29 @@
-"""How well a query and a key fit: raw scores, before mask and softmax."""
+"""How well a query and a key fit: raw scores, before mask and softmax.
+
+Every score has the same shapes, (B, H, T, K) and (B, H, S, K) -> (B, H, T, S), and is made with the
+head width K and the number of heads, each of which has weights of its own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+# Numbers of (B, H, T, S, K) held at a time by the scores that need it: 64 MiB in float32.
+CHUNK = 2**24
 
 
 class Dot(nn.Module):
-    """q·k times a scale.  (B, H, T, K), (B, H, S, K) -> (B, H, T, S)
+    """s·h, times a scale.
 
     The only score with a fused kernel: `Attend` asks for the scale and takes it.
     """
 
-    def __init__(self, scale: float = 1.0) -> None:
+    def __init__(self, head_width: int = 1, heads: int = 1, scale: float = 1.0) -> None:
         super().__init__()
         self.scale = scale
 
@@ -25,8 +37,115 @@ class ScaledDot(Dot):
     Scores 112 and 96 with K = 64 become 14 and 12, and the softmax 0.88 and 0.12.
     """
 
-    def __init__(self, head_width: int) -> None:
-        super().__init__(head_width**-0.5)
+    def __init__(self, head_width: int, heads: int = 1) -> None:
+        super().__init__(head_width, heads, head_width**-0.5)
 
 
-SCORES = {"scaled-dot": ScaledDot}
+class General(nn.Module):
+    """q·W k (Luong et al. 2015, eq. 8): a dot product between two spaces."""
+
+    def __init__(self, head_width: int, heads: int = 1) -> None:
+        super().__init__()
+        self.weight = _weight(heads, head_width, head_width)  # (H, K, K)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return (q @ self.weight) @ k.transpose(-2, -1)
+
+
+class Additive(nn.Module):
+    """v·tanh(W q + U k) (Bahdanau et al. 2015, A.1.2), which is v·tanh(W [q; k]).
+
+    The sum is made for a few queries at a time, and again for the backward pass, so that
+    (B, H, T, S, K) is never held whole.
+    """
+
+    def __init__(self, head_width: int, heads: int = 1) -> None:
+        super().__init__()
+        self.query = _weight(heads, head_width, head_width)  # (H, K, K)
+        self.key = _weight(heads, head_width, head_width)
+        self.value = _weight(heads, head_width, 1)  # (H, K, 1)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return in_chunks(self.fit, q @ self.query, k @ self.key, self.value)
+
+    @staticmethod
+    def fit(q: Tensor, k: Tensor, value: Tensor) -> Tensor:
+        """(B, H, t, K), (B, H, S, K) -> (B, H, t, S)"""
+        met = (q[:, :, :, None] + k[:, :, None]).tanh()  # (B, H, t, S, K)
+        return (met @ value[:, None])[..., 0]
+
+
+class MLP(nn.Module):
+    """v·relu(W [q; k] + b): a small net that looks at both.
+
+    A last bias would move all scores of a query alike, which the softmax does not see.
+    """
+
+    def __init__(self, head_width: int, heads: int = 1) -> None:
+        super().__init__()
+        self.query = _weight(heads, head_width, head_width)
+        self.key = _weight(heads, head_width, head_width)
+        self.bias = nn.Parameter(torch.zeros(heads, 1, head_width))
+        self.value = _weight(heads, head_width, 1)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return in_chunks(self.fit, q @ self.query + self.bias, k @ self.key, self.value)
+
+    @staticmethod
+    def fit(q: Tensor, k: Tensor, value: Tensor) -> Tensor:
+        met = (q[:, :, :, None] + k[:, :, None]).relu()
+        return (met @ value[:, None])[..., 0]
+
+
+class Cosine(nn.Module):
+    """β q·k / (‖q‖ ‖k‖) (Graves et al. 2014), with a learned β; a zero vector fits nothing."""
+
+    def __init__(self, head_width: int, heads: int = 1) -> None:
+        super().__init__()
+        self.sharpness = nn.Parameter(torch.zeros(heads, 1, 1))  # log β, each head's own
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        cosine = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
+        return cosine * self.sharpness.exp()
+
+
+class Location(nn.Module):
+    """(W q)_i (Luong et al. 2015, eq. 8): where to look, whatever is there; no key at all.
+
+    W has a row for each of `places` keys; those further on have no score of their own and share
+    the last one's.
+    """
+
+    def __init__(self, head_width: int, heads: int = 1, places: int = 256) -> None:
+        super().__init__()
+        self.weight = _weight(heads, head_width, places)  # (H, K, P)
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        place = torch.arange(k.shape[-2], device=k.device).clamp_max(self.weight.shape[-1] - 1)
+        return q @ self.weight[..., place]
+
+
+SCORES: dict[str, Callable[..., nn.Module]] = {
+    "dot": Dot,
+    "scaled-dot": ScaledDot,
+    "general": General,
+    "additive": Additive,
+    "mlp": MLP,
+    "cosine": Cosine,
+    "location": Location,
+}
+
+
+def in_chunks(fit: Callable[..., Tensor], q: Tensor, k: Tensor, value: Tensor) -> Tensor:
+    """A score that compares element by element, for as many queries at a time as memory allows."""
+    batch, heads, queries, width = q.shape
+    rows = max(1, CHUNK // max(1, batch * heads * k.shape[2] * width))
+    if rows >= queries and not torch.is_grad_enabled():
+        return fit(q, k, value)
+    parts = [checkpoint(fit, part, k, value, use_reentrant=False) for part in q.split(rows, 2)]
+    return torch.cat(parts, 2)
+
+
+def _weight(heads: int, width: int, out: int) -> nn.Parameter:
+    bound = (6 / (width + out)) ** 0.5
+    return nn.Parameter(torch.empty(heads, width, out).uniform_(-bound, bound))

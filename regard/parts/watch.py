@@ -63,13 +63,15 @@ def watch(
             assert isinstance(part, Attend)
             given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
             q, k, mask, bias = given["q"], given["k"], given.get("mask"), given.get("bias")
-            if heads is not None:
+            # A score with weights of its own has them for every head, so all are made, then chosen.
+            chosen = list(heads) if heads is not None else list(range(q.shape[1]))
+            whole = any(True for _ in part.score.parameters())
+            if heads is not None and not whole:
                 share = q.shape[1] // k.shape[1]
-                q, k = q[:, list(heads)], k[:, [head // share for head in heads]]
-                bias = bias[:, list(heads)] if bias is not None and bias.shape[1] > 1 else bias
-            seen.setdefault(name, []).append(
-                weigh(q, k, part.score, mask, bias, bool(given.get("causal")))
-            )
+                q, k = q[:, chosen], k[:, [head // share for head in chosen]]
+                bias = bias[:, chosen] if bias is not None and bias.shape[1] > 1 else bias
+            weights = weigh(q, k, part.score, mask, bias, bool(given.get("causal")))
+            seen.setdefault(name, []).append(weights[:, chosen] if whole else weights)
 
         return listen
 

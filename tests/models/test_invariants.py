@@ -9,6 +9,7 @@ from regard.batch import Pairs
 from regard.models import MODELS
 from regard.parts.position import POSITIONS
 from regard.parts.recurrent import CELLS
+from regard.parts.score import SCORES
 from tests.toys import SMALL, random_batch, small_model, start
 
 KINDS = [
@@ -17,6 +18,8 @@ KINDS = [
         pytest.param("transformer", {"position": name}, id=f"transformer-{name}")
         for name in POSITIONS
     ),
+    *(pytest.param("transformer", {"score": name}, id=f"transformer-{name}") for name in SCORES),
+    *(pytest.param("gpt", {"score": name, "key_heads": 2}, id=f"gpt-{name}") for name in SCORES),
     *(pytest.param("rnn", {"cell": cell}, id=f"rnn-{cell}") for cell in CELLS),
     *(pytest.param("gpt", {"position": name}, id=f"gpt-{name}") for name in POSITIONS),
     pytest.param("gpt", {"key_heads": 2, "norm": "rms", "feedforward": "gated-silu"}, id="llama"),

@@ -56,7 +56,7 @@ def test_a_query_that_may_see_nothing_gets_zeros(plain):
 @pytest.mark.parametrize("name", SCORES)
 def test_no_score_looks_ahead_under_a_causal_mask(name):
     torch.manual_seed(0)
-    part = Attention(8, 2, score=SCORES[name](4))
+    part = Attention(8, 2, score=SCORES[name](4, 2))
     x = torch.randn(1, 6, 8)
     before = part(x, causal=True)
     x[:, 4:] += 1.0
@@ -102,7 +102,7 @@ def test_attend_as_a_function():
     torch.testing.assert_close(mixed, expected)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 2))
     assert (weights[~mask] == 0).all()
-    with pytest.raises(ValueError, match="score must be one of scaled-dot.* but is 'nosuch'"):
+    with pytest.raises(ValueError, match="score must be one of dot, scaled-dot.* but is 'nosuch'"):
         regard.attend(query, key, value, score="nosuch")
 
 
