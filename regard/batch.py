@@ -40,6 +40,7 @@ class Pairs:
     target: Tensor  # (B, T + 1) ids
     target_lengths: Tensor  # (B,) real columns of `labels`
     goes_on: ClassVar[bool] = False  # each pair stands for itself
+    pace: ClassVar[float] = 1.0
 
     @property
     def inputs(self) -> Tensor:
@@ -109,6 +110,7 @@ class Tokens:
     documents: Tensor | None = None  # (B, T) of `inputs`
     past: tuple[Tensor, ...] = ()  # (B, …) each
     goes_on: bool = False  # whether there is a batch before it that it goes on from
+    pace: float = 1.0  # the part of the rate that it is worth, where batches are not equally long
 
     @property
     def inputs(self) -> Tensor:

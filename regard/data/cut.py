@@ -72,7 +72,8 @@ class Stream:
         ]
 
     def largest(self) -> Cut:
-        return Cut(np.arange(self.rows, dtype=np.int64) * self.strip, min(self.context, self.strip))
+        longest = max(self.lengths(0))
+        return Cut(np.arange(self.rows, dtype=np.int64) * self.strip, longest)
 
 
 class Windows:

@@ -30,7 +30,9 @@ class RNNSettings:
 
     cell: Annotated[str, CELLS, "rnn (Elman), lstm or gru"] = "lstm"
     width: Annotated[int, Gt(0), Le(2**16), "size of a word's vector"] = 400
-    hidden: Annotated[int, Gt(0), Le(2**16), "size of the hidden vectors"] = 400
+    hidden: Annotated[
+        int, Gt(0), Le(2**16), "size of the hidden vectors; where tied, the last layer's is width"
+    ] = 400
     depth: Annotated[int, Gt(0), Le(100), "layers"] = 2
     dropout: Annotated[Part, "on the output"] = 0.0
     input_dropout: Annotated[Part, "on the words' vectors"] = 0.0
@@ -39,9 +41,7 @@ class RNNSettings:
     weight_drop: Annotated[Part, "on the recurrent weights"] = 0.0
     activation_penalty: Annotated[float, Ge(0), "weight of the output's size"] = 0.0
     change_penalty: Annotated[float, Ge(0), "weight of its change from step to step"] = 0.0
-    tie: Annotated[bool, "write with the vectors that it reads with; the last layer is as wide"] = (
-        True
-    )
+    tie: Annotated[bool, "write with the vectors that it reads with"] = True
 
 
 class RNN(nn.Module):

@@ -72,14 +72,14 @@ class Language(Writer):
         if text.dropout:
             raise RecipeError("text.dropout: running text is cut once; set it to 0.")
         pieces = (piece for piece, _, _ in read(files, settings.lines, faults))
-        return cls(settings, learn(pieces, text), text.kind)
+        return cls(settings, learn(pieces, text), unit_of(text))
 
     def save(self, folder: Path) -> None:
         self.text.save(folder / "tokenizer.json")
 
     @classmethod
     def load(cls, settings: LanguageSettings, text: TextSettings, folder: Path) -> Language:
-        return cls(settings, Text.load(folder / "tokenizer.json"), text.kind)
+        return cls(settings, Text.load(folder / "tokenizer.json"), unit_of(text))
 
     @property
     def sizes(self) -> Sizes:
@@ -158,7 +158,9 @@ class Language(Writer):
         places = cut.starts[:, None] + np.arange(cut.length + 1)  # (B, T + 1)
         counted = torch.tensor([[0, cut.length]] * len(places))
         ids = torch.from_numpy(flat[places].astype(np.int64))
-        return Tokens(ids, counted, goes_on=cut.goes_on)
+        # A gradient from fewer steps back is worth less (Merity et al. 2018, section 5).
+        pace = cut.length / self.settings.context if self.settings.vary else 1.0
+        return Tokens(ids, counted, goes_on=cut.goes_on, pace=pace)
 
     def _packed(self, flat: Any, rows: list[list[tuple[int, int]]]) -> Tokens:
         """Documents side by side: each is read behind an end, and predicted to its own.
@@ -263,9 +265,9 @@ class Language(Writer):
         }
         return {
             "loss": round(nll / tokens, 5),
-            "loss_unit": f"nats a token ({self.kind or 'own vocabulary'})",
+            "loss_unit": f"nats a token ({self.kind or 'of text.vocabulary'})",
             "perplexity": round(math.exp(min(nll / tokens, 700.0)), 4),
-            "perplexity_unit": f"token ({self.kind or 'own vocabulary'}), {context[s.cut]}",
+            "perplexity_unit": f"token ({self.kind or 'of text.vocabulary'}), {context[s.cut]}",
             "word_perplexity": round(math.exp(min(nll / max(words + ends, 1), 700.0)), 4),
             "word_perplexity_unit": "word between spaces" + (", line ends counted" if ends else ""),
             "bits_per_byte": round(nll / math.log(2) / max(size, 1), 5),
@@ -286,6 +288,11 @@ class Language(Writer):
                 if len(words) > 1:
                     return " ".join(words)
         return ""
+
+
+def unit_of(text: TextSettings) -> str:
+    """What a token is; of a vocabulary that was brought along, nobody knows."""
+    return "" if text.vocabulary else text.kind
 
 
 def read(files: Sequence[Path], lines: bool, faults: Faults) -> Iterator[tuple[str, str, bool]]:

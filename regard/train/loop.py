@@ -115,7 +115,7 @@ def fit(
             rate = rate_at(
                 settings.schedule, step, settings.steps, settings.warmup, settings.final_rate
             )
-            optim.set_rate(optimizer, settings.rate * rate)
+            optim.set_rate(optimizer, settings.rate * rate * batch.pace)
             if batch.goes_on:
                 batch = dataclasses.replace(batch, past=past)
             nll, past = gradient(backward, batch, world, settings.accumulate)

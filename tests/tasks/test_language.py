@@ -165,6 +165,15 @@ def test_labels_are_the_next_tokens(cut, tmp_path):
     assert row in TEXT
 
 
+def test_shorter_pieces_are_worth_less(tmp_path):
+    task, store = make(tmp_path, cut="stream", vary=0.2)
+    for cut in task.plan(store, 64, 0, 1).epoch(0)[:5]:
+        batch = task.batch(store, cut)
+        assert batch.pace == batch.inputs.shape[1] / 16
+    task, store = make(tmp_path, cut="stream")
+    assert task.batch(store, task.plan(store, 64, 0, 1).epoch(0)[-1]).pace == 1.0
+
+
 def test_packed_documents_begin_behind_an_end_and_are_numbered(tmp_path):
     texts = "".join(json.dumps({"text": line}) + "\n" for line in sentences(60))
     task, store = make(tmp_path, "spaced", texts, "a.jsonl", cut="documents", context=24)
