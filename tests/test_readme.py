@@ -67,3 +67,23 @@ def test_what_it_points_to_is_there():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", README, re.M):
         assert f"\n{target}:" in makefile
+
+
+def test_the_language_model(main, tmp_path):
+    """Its commands as they stand, for two steps."""
+    for name in ("my.txt", "held-out.txt"):
+        (tmp_path / name).write_text("To be, or not to be: that is the question.\n" * 40)
+    commands = [
+        line.partition("   #")[0].strip()
+        for block in blocks("")
+        for line in block.splitlines()
+        if line.startswith("regard ") and "lm-shakespeare-cpu" in line
+    ]
+    assert len(commands) == 4
+    for command in commands:
+        words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', command)][1:]
+        smaller = ["train.steps=2", "model.width=32", "train.device=cpu"]
+        smaller += ["decode.max_new_tokens=20"]
+        found = main(*words, *(smaller if words[0] == "train" else []))
+        assert found.out
+    assert (tmp_path / "runs/mine/model.safetensors").is_file()
