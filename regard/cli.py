@@ -45,8 +45,12 @@ OVERRIDE = re.compile(r"(task|data|text|model|train|decode)\.\w+=")
 
 def main() -> NoReturn:
     """Run a command; a user's mistake is one line on stderr and status 2."""
+    status: Any = 0
     try:
-        app(standalone_mode=True)
+        status = app(standalone_mode=False, prog_name="regard")
+    except typer.Abort:
+        print("\nregard: interrupted.", file=sys.stderr)
+        sys.exit(130)
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(2)
@@ -54,7 +58,19 @@ def main() -> NoReturn:
         where = f"{error.filename}: " if error.filename else ""
         print(f"regard: {where}{error.strerror or error}.", file=sys.stderr)
         sys.exit(2)
-    sys.exit(0)
+    except Exception as error:
+        say = getattr(error, "format_message", None)  # a word too many or too few
+        if say is None:
+            raise
+        context = getattr(error, "ctx", None)
+        asked = context.command_path if context is not None else "regard"
+        if len(sys.argv) > 1:
+            what = " ".join(say().split()).rstrip(".?")
+            print(f"regard: {what}; `{asked} -h` helps.", file=sys.stderr)
+        else:  # no word at all: the help is the message
+            print(say())
+        sys.exit(2)
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 @app.command()

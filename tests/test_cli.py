@@ -399,3 +399,19 @@ def test_cost(main):
     tokens, encoder, rest = 25000 // 32 * 32, 18_914_304, 44_168_192
     assert bill["flops_per_step"] == pytest.approx(6 * tokens * (encoder + rest), rel=0.05)
     assert "kwh_method" in bill and "flops" in main("cost", "translate-tatoeba").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train"], "regard: Missing argument 'RECIPE'; `regard train -h` helps.\n"),
+        (
+            ["predict", "run", "--bogus"],
+            "regard: No such option: --bogus; `regard predict -h` helps.\n",
+        ),
+        (["trian"], "regard: No such command 'trian'."),
+    ],
+)
+def test_a_word_too_many_or_too_few_is_said_in_one_line(main, words, said):
+    found = main(*words, status=2)
+    assert found.err.startswith(said) and found.err.count("\n") == 1

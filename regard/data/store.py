@@ -95,6 +95,7 @@ def write(
     `skipped` is a list that the chunks' maker fills as it goes; its sum is kept with the store.
     """
     kind = np.uint16 if vocabulary <= 2**16 else np.uint32
+    clean(folder.parent)
     work = folder.with_name(f"{folder.name}.part-{os.getpid()}")
     shutil.rmtree(work, ignore_errors=True)
     try:
@@ -138,3 +139,21 @@ def write(
         shutil.rmtree(work, ignore_errors=True)
         raise
     return Store(folder)
+
+
+def clean(cache: Path) -> None:
+    """Drop what a killed process left half-written."""
+    for work in cache.glob("*.part-*"):
+        number = work.name.rpartition("-")[2]
+        if number.isdecimal() and not _alive(int(number)):
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)  # asks, and does nothing
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's, and so there
+        return True
+    return True

@@ -130,3 +130,19 @@ def test_leaving_early_ends_the_thread():
 
     gc.collect()
     assert not [thread for thread in threading.enumerate() if thread.name == "batches"]
+
+
+def test_what_a_killed_process_left_is_dropped(task, corpus, tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True
+    )
+    left = tmp_path / f"cache/abc.part-{gone.stdout.decode().strip()}"
+    busy = tmp_path / f"cache/abc.part-{os.getppid()}"
+    for folder in (left, busy):
+        folder.mkdir(parents=True)
+    task.store(corpus, tmp_path / "cache", 256, Faults())
+    assert not left.exists() and busy.exists()
