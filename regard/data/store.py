@@ -73,6 +73,17 @@ class Store:
         return ids, counts + len(first) + len(last)
 
 
+def reopen(folder: Path) -> Store | None:
+    """The store in a folder; a damaged one is dropped, for it is only a cache."""
+    if not folder.is_dir():
+        return None
+    try:
+        return Store(folder)
+    except (OSError, ValueError, KeyError):
+        shutil.rmtree(folder)
+        return None
+
+
 def fingerprint(files: Sequence[Path], *others: str) -> str:
     """A name for the content of files and whatever else shaped a store."""
     digest = hashlib.blake2b(digest_size=16)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from ..batch import Sizes, Tokens
 from ..data.cut import Cut, Packed, Plan, Stream, Windows, check_size
 from ..data.read import Faults, documents, kind_of
-from ..data.store import Store, fingerprint, write
+from ..data.store import Store, fingerprint, reopen, write
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError, RecipeError
 from ..text import PAD, Text, learn
@@ -99,12 +98,7 @@ class Language(Writer):
         ends = self.settings.lines or not lone
         marks = (mark, str(faults.skip), str(self.settings.lines), str(ends))
         folder = cache / fingerprint(plain, *marks, "language")
-        store = None
-        if folder.is_dir():
-            try:
-                store = Store(folder)
-            except (OSError, ValueError, KeyError):
-                shutil.rmtree(folder)  # damaged, but only a cache
+        store = reopen(folder)
         if store is None:
             skipped: list[int] = []
             pieces = self._encode(files, ends, faults, skipped)

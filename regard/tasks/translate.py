@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +18,7 @@ from ..batch import Pairs, Sizes
 from ..data.cut import Plan
 from ..data.order import Order
 from ..data.read import Faults, is_text, kind_of, lines, records, table
-from ..data.store import Store, fingerprint, write
+from ..data.store import Store, fingerprint, reopen, write
 from ..decode import DECODERS, Hypothesis, Limits, quickest
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
@@ -187,11 +186,8 @@ class Translate:
         marks = [text.tokenizer.to_str() for text in (self.source, self.target)]
         name = fingerprint(files, *marks, str(longest), str(faults.skip), repr(self.settings))
         folder = cache / name
-        if folder.is_dir():
-            try:
-                return Store(folder)
-            except (OSError, ValueError, KeyError):
-                shutil.rmtree(folder)  # damaged, but only a cache
+        if (store := reopen(folder)) is not None:
+            return store
         skipped: list[int] = []
         return write(
             folder,
