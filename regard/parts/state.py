@@ -31,6 +31,7 @@ class Slot(NamedTuple):
             self.keys[:, :, self.used : end] = k
             self.values[:, :, self.used : end] = v
             return self.keys[:, :, :end], self.values[:, :, :end]
+        k, v = k.to(self.keys), v.to(self.values)  # under autocast they are of another type
         if self.places.dim() == 1:
             self.keys.index_copy_(2, self.places, k)
             self.values.index_copy_(2, self.places, v)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK, WARPS = 2048, 8  # scores of a row that are worked on together, and by how many
+BLOCK, WARPS = 4096, 32  # scores of a row that are worked on together, and by how many
 
 
 def fits(x: Tensor) -> bool:

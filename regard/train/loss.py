@@ -14,8 +14,8 @@ from ..batch import Passed
 from ..parts.output import Output
 from . import kernel
 
-# Scores held at a time: 64 MiB in float32; on a GPU 512 MiB in bfloat16, for large products.
-CHUNK = defaultdict(lambda: 2**24, cuda=2**28)
+# Scores held at a time: 64 MiB in float32; on a GPU 1 GiB in bfloat16, for large products.
+CHUNK = defaultdict(lambda: 2**24, cuda=2**29)
 
 
 class Loss(NamedTuple):

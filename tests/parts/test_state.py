@@ -53,3 +53,20 @@ def test_a_fixed_cache_steps_alike_and_moves_nothing():
     cache.select(torch.tensor([2, 0, 0]))
     assert places == (cache.keys.data_ptr(), cache.values.data_ptr())
     torch.testing.assert_close(cache.keys[:, 1], cache.keys[:, 2])
+
+
+def test_a_fixed_cache_takes_keys_of_a_lower_precision():
+    torch.manual_seed(0)
+    part = Attention(16, 4).eval()
+    x = torch.randn(2, 3, 16)
+    whole = part(x, causal=True)
+    for even in (True, False):
+        cache = Cache.empty(1, 2, 4, 4, x)
+        cache.fix(32)
+        cache.even = even
+        with torch.autocast("cpu", torch.bfloat16):
+            steps = []
+            for i in range(3):
+                steps.append(part.step(x[:, i : i + 1], *cache.open(1)))
+                cache.advance(1)
+        torch.testing.assert_close(torch.cat(steps, 1).float(), whole, atol=0.02, rtol=0.02)
