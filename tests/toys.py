@@ -105,6 +105,7 @@ def write_recipe(folder: Path, name: str = "toy", **corpus: int) -> Path:
 
 SMALL = {
     "transformer": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0},
+    "seq2seq": {"width": 16, "depth": 1, "hidden": 20, "dropout": 0.0},
     "rnn": {"width": 16, "depth": 2, "hidden": 20},
     "gpt": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0},
     "xl": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
@@ -121,7 +122,7 @@ def small_model(kind: str, seed: int = 0, size: int = 24, **more):
 
 def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24):
     """A batch such as a model of that kind reads."""
-    if kind == "transformer":
+    if kind in ("transformer", "seq2seq"):
         return random_pairs(rows, longest, seed, size)
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, size, (rows, longest + 1), generator=dice)

@@ -4,12 +4,14 @@ from typing import Any
 
 from .gpt import GPT
 from .rnn import RNN
+from .seq2seq import Seq2Seq
 from .transformer import Transformer
 from .xl import XL
 from .xlnet import XLNet
 
 MODELS: dict[str, Any] = {
     "transformer": Transformer,
+    "seq2seq": Seq2Seq,
     "rnn": RNN,
     "gpt": GPT,
     "xl": XL,

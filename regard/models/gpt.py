@@ -91,7 +91,7 @@ class GPT(nn.Module):
             x = block(x, mask=mask, causal=True, positions=positions)
         return Passed(self.norm(x))
 
-    def start(self, batch: Tokens) -> State:
+    def start(self, batch: Tokens) -> State[Cache]:
         """Read a prompt, all but its last token, which the first step reads."""
         s, rows = self.settings, len(batch)
         like, heads = self.embedding.tokens.weight, s.key_heads or s.heads
@@ -101,21 +101,21 @@ class GPT(nn.Module):
             self._read(batch.inputs, state)
         return state
 
-    def extend(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def extend(self, tokens: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
         """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
         return self.output(self.norm(self._read(tokens, state))), state
 
-    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, last: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
         logits, state = self.extend(last[:, None], state)
         return logits[:, -1], state
 
-    def _read(self, tokens: Tensor, state: State) -> Tensor:
-        slots = state.cache.open(tokens.shape[1])
+    def _read(self, tokens: Tensor, state: State[Cache]) -> Tensor:
+        slots = state.past.open(tokens.shape[1])
         x: Tensor = self.embedding(tokens, slots[0].places)  # (B, T, D)
         for block, slot in zip(self.blocks, slots, strict=True):
             x = block.step(x, slot)  # type: ignore[operator]
-        state.cache.advance(tokens.shape[1])
+        state.past.advance(tokens.shape[1])
         return x
 
     def _block(self) -> Block:

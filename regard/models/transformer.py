@@ -105,7 +105,7 @@ class Transformer(nn.Module):
             x = block(x, mask=mask, positions=positions)
         return self.encoder_norm(x), mask
 
-    def start(self, batch: Pairs) -> State:
+    def start(self, batch: Pairs) -> State[Cache]:
         """Read the source once; each decoder block projects its keys and values once."""
         memory, mask = self.encode(batch)
         kept = [block.cross.remember(memory) for block in self.decoder]  # type: ignore[union-attr,operator]
@@ -114,14 +114,14 @@ class Transformer(nn.Module):
         cache = Cache.empty(len(self.decoder), len(memory), s.heads, s.width // s.heads, memory)
         return State(cache, Memory(keys, values, mask))
 
-    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, last: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
         assert state.memory is not None
-        slots, sources = state.cache.open(1), state.memory.open()
+        slots, sources = state.past.open(1), state.memory.open()
         x = self.target(last[:, None], slots[0].places)  # (B, 1, D)
         for block, slot, source in zip(self.decoder, slots, sources, strict=True):
             x = block.step(x, slot, source)  # type: ignore[operator]
-        state.cache.advance(1)
+        state.past.advance(1)
         return self.output(self.decoder_norm(x[:, -1])), state
 
     def _block(self, cross: bool) -> Block:

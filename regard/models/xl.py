@@ -107,7 +107,7 @@ class XL(nn.Module):
         s = self.settings
         return (self.embedding.tokens.weight.new_zeros(rows, s.depth, 0, s.width),)
 
-    def start(self, batch: Tokens) -> State:
+    def start(self, batch: Tokens) -> State[Cache]:
         """Read a prompt, all but its last token, which the first step reads."""
         s, weight = self.settings, self.embedding.tokens.weight
         cache = Cache.empty(s.depth, len(batch), s.heads, s.width // s.heads, weight)
@@ -116,20 +116,20 @@ class XL(nn.Module):
             self._read(batch.inputs, state)
         return state
 
-    def extend(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def extend(self, tokens: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
         """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
         return self.output(self.norm(self._read(tokens, state))), state
 
-    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, last: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
         logits, state = self.extend(last[:, None], state)
         return logits[:, -1], state
 
-    def _read(self, tokens: Tensor, state: State) -> Tensor:
+    def _read(self, tokens: Tensor, state: State[Cache]) -> Tensor:
         x: Tensor = self.embedding(tokens)  # (B, T, D)
-        for block, slot in zip(self.blocks, state.cache.open(tokens.shape[1]), strict=True):
+        for block, slot in zip(self.blocks, state.past.open(tokens.shape[1]), strict=True):
             x = block.step(x, slot)  # type: ignore[operator]
-        state.cache.advance(tokens.shape[1])
+        state.past.advance(tokens.shape[1])
         return x
 
     def _block(self) -> Block:

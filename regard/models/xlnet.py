@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..batch import Passed, Permuted, Sizes, Tokens
 from ..parts.block import Block
 from ..parts.relative import RelativeAttention
-from ..parts.state import State
+from ..parts.state import Cache, State
 from .xl import XL, XLSettings
 
 
@@ -77,11 +77,11 @@ class XLNet(XL):
         query = self.embedding.dropout(self.unseen.expand(*places.shape, -1))
         return self.embedding(ids), query, places, may_see, may_ask
 
-    def extend(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def extend(self, tokens: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
         """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
         content = self.embedding(tokens)  # (B, T, D)
         query = self.unseen.expand_as(content)
-        slots = state.cache.open(tokens.shape[1])
+        slots = state.past.open(tokens.shape[1])
         places = slots[0].places.expand(len(tokens), -1)  # (B, T)
         for block, slot in zip(self.blocks, slots, strict=True):
             assert isinstance(block, Block)
@@ -93,7 +93,7 @@ class XLNet(XL):
             look = partial(_look_from, part, k, v, slot.mask, places)
             query = block.through(query, ask, None)
             content = block.through(content, look, None)
-        state.cache.advance(tokens.shape[1])
+        state.past.advance(tokens.shape[1])
         return self.output(self.norm(query)), state
 
 

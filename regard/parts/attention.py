@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,7 +18,7 @@ from .state import Slot, Source
 def weigh(
     q: Tensor,
     k: Tensor,
-    score: nn.Module,
+    score: Callable[[Tensor, Tensor], Tensor],
     mask: Tensor | None = None,
     bias: Tensor | None = None,
     causal: bool = False,
@@ -26,7 +29,7 @@ def weigh(
     """
     if k.shape[1] != q.shape[1]:  # several query heads share a key head
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores: Tensor = score(q, k)
+    scores = score(q, k)
     if bias is not None:
         scores = scores + bias
     if causal:
@@ -67,6 +70,19 @@ class Attend(nn.Module):
         if v.shape[1] != q.shape[1]:
             v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
         return weights @ v
+
+    def seen(self, inputs: tuple[Any, ...], result: Any, heads: list[int]) -> Tensor:
+        """The weights behind a call, for those who watch: made beside it, of the same queries and
+        keys."""
+        given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
+        q, k, mask, bias = given["q"], given["k"], given.get("mask"), given.get("bias")
+        # A score with weights of its own has them for every head, so all are made, then chosen.
+        if any(True for _ in self.score.parameters()):
+            return weigh(q, k, self.score, mask, bias, bool(given.get("causal")))[:, heads]
+        share = q.shape[1] // k.shape[1]
+        q, k = q[:, heads], k[:, [head // share for head in heads]]
+        bias = bias[:, heads] if bias is not None and bias.shape[1] > 1 else bias
+        return weigh(q, k, self.score, mask, bias, bool(given.get("causal")))
 
 
 def fused(

@@ -55,6 +55,10 @@ class Recurrent(nn.Module):
         each = 2 if self.gated else 1
         return [like.new_zeros(rows, width) for width in self.widths for _ in range(each)]
 
+    def top(self, past: list[Tensor]) -> Tensor:
+        """The last layer's hidden vector.  -> (B, W)"""
+        return past[-2 if self.gated else -1]
+
     def forward(self, x: Tensor, past: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         after: list[Tensor] = []
         each = 2 if self.gated else 1
@@ -74,6 +78,47 @@ class Recurrent(nn.Module):
         weight = layer.get_parameter("weight_hh_l0")
         dropped = F.dropout(weight, self.weight_drop)
         return functional_call(layer, {"weight_hh_l0": dropped}, (x, state))
+
+
+class Reader(nn.Module):
+    """Reads a whole source, forwards and perhaps backwards too, and never its padding.
+
+    x (B, S, D), lengths (B,) -> states (B, S, W), and each layer's last state (B, W). Read both
+    ways, half of a state has seen what comes before, half what comes after; the last state is where
+    each way ended.
+    """
+
+    def __init__(
+        self, cell: str, width: int, hidden: int, depth: int, both_ways: bool, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        ways = 2 if both_ways else 1
+        assert hidden % ways == 0, f"a width of {hidden} cannot be read in halves"
+        self.dropout = dropout
+        self.layers = nn.ModuleList(
+            nn.ModuleList(CELLS[cell](into, hidden // ways, batch_first=True) for _ in range(ways))
+            for into in [width, *[hidden] * (depth - 1)]
+        )
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, list[Tensor]]:
+        places = torch.arange(x.shape[1], device=x.device)
+        end = lengths[:, None] - 1  # (B, 1)
+        # The words backwards, the padding where it is: turning twice changes nothing.
+        turned = torch.where(places <= end, end - places, places)  # (B, S)
+        lasts = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                x = F.dropout(x, self.dropout, self.training)
+            ways: Any = layer
+            read = [way(turn(x, turned) if back else x)[0] for back, way in enumerate(ways)]
+            lasts.append(torch.cat([turn(states, end)[:, 0] for states in read], -1))
+            x = torch.cat([turn(y, turned) if back else y for back, y in enumerate(read)], -1)
+        return x, lasts
+
+
+def turn(x: Tensor, places: Tensor) -> Tensor:
+    """The vectors at these places.  (B, S, D), (B, P) -> (B, P, D)"""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def activation_penalty(x: Tensor, size: float, change: float) -> Tensor:

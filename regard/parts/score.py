@@ -17,7 +17,20 @@ from torch.utils.checkpoint import checkpoint
 CHUNK = 2**24
 
 
-class Dot(nn.Module):
+class Score(nn.Module):
+    """What can be done once for every key, and the comparison that each query then needs."""
+
+    def prepare(self, k: Tensor) -> Tensor:
+        return k
+
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.compare(q, self.prepare(k))
+
+
+class Dot(Score):
     """s·h, times a scale.
 
     The only score with a fused kernel: `Attend` asks for the scale and takes it.
@@ -27,7 +40,7 @@ class Dot(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.transpose(-2, -1) * self.scale
 
 
@@ -41,22 +54,22 @@ class ScaledDot(Dot):
         super().__init__(head_width, heads, head_width**-0.5)
 
 
-class General(nn.Module):
+class General(Score):
     """q·W k (Luong et al. 2015, eq. 8): a dot product between two spaces."""
 
     def __init__(self, head_width: int, heads: int = 1) -> None:
         super().__init__()
         self.weight = _weight(heads, head_width, head_width)  # (H, K, K)
 
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
         return (q @ self.weight) @ k.transpose(-2, -1)
 
 
-class Additive(nn.Module):
+class Additive(Score):
     """v·tanh(W q + U k) (Bahdanau et al. 2015, A.1.2), which is v·tanh(W [q; k]).
 
-    The sum is made for a few queries at a time, and again for the backward pass, so that
-    (B, H, T, S, K) is never held whole.
+    Where (B, H, T, S, K) would be large, the sum is made for a few queries at a time, and again for
+    the backward pass.
     """
 
     def __init__(self, head_width: int, heads: int = 1) -> None:
@@ -65,8 +78,11 @@ class Additive(nn.Module):
         self.key = _weight(heads, head_width, head_width)
         self.value = _weight(heads, head_width, 1)  # (H, K, 1)
 
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return in_chunks(self.fit, q @ self.query, k @ self.key, self.value)
+    def prepare(self, k: Tensor) -> Tensor:
+        return k @ self.key
+
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
+        return in_chunks(self.fit, q @ self.query, k, self.value)
 
     @staticmethod
     def fit(q: Tensor, k: Tensor, value: Tensor) -> Tensor:
@@ -75,7 +91,7 @@ class Additive(nn.Module):
         return (met @ value[:, None])[..., 0]
 
 
-class MLP(nn.Module):
+class MLP(Score):
     """v·relu(W [q; k] + b): a small net that looks at both.
 
     A last bias would move all scores of a query alike, which the softmax does not see.
@@ -88,8 +104,11 @@ class MLP(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads, 1, head_width))
         self.value = _weight(heads, head_width, 1)
 
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return in_chunks(self.fit, q @ self.query + self.bias, k @ self.key, self.value)
+    def prepare(self, k: Tensor) -> Tensor:
+        return k @ self.key
+
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
+        return in_chunks(self.fit, q @ self.query + self.bias, k, self.value)
 
     @staticmethod
     def fit(q: Tensor, k: Tensor, value: Tensor) -> Tensor:
@@ -97,19 +116,19 @@ class MLP(nn.Module):
         return (met @ value[:, None])[..., 0]
 
 
-class Cosine(nn.Module):
+class Cosine(Score):
     """β q·k / (‖q‖ ‖k‖) (Graves et al. 2014), with a learned β; a zero vector fits nothing."""
 
     def __init__(self, head_width: int, heads: int = 1) -> None:
         super().__init__()
         self.sharpness = nn.Parameter(torch.zeros(heads, 1, 1))  # log β, each head's own
 
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
         cosine = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
         return cosine * self.sharpness.exp()
 
 
-class Location(nn.Module):
+class Location(Score):
     """(W q)_i (Luong et al. 2015, eq. 8): where to look, whatever is there; no key at all.
 
     W has a row for each of `places` keys; those further on have no score of their own and share
@@ -120,12 +139,12 @@ class Location(nn.Module):
         super().__init__()
         self.weight = _weight(heads, head_width, places)  # (H, K, P)
 
-    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+    def compare(self, q: Tensor, k: Tensor) -> Tensor:
         place = torch.arange(k.shape[-2], device=k.device).clamp_max(self.weight.shape[-1] - 1)
         return q @ self.weight[..., place]
 
 
-SCORES: dict[str, Callable[..., nn.Module]] = {
+SCORES: dict[str, Callable[..., Score]] = {
     "dot": Dot,
     "scaled-dot": ScaledDot,
     "general": General,
@@ -140,7 +159,7 @@ def in_chunks(fit: Callable[..., Tensor], q: Tensor, k: Tensor, value: Tensor) -
     """A score that compares element by element, for as many queries at a time as memory allows."""
     batch, heads, queries, width = q.shape
     rows = max(1, CHUNK // max(1, batch * heads * k.shape[2] * width))
-    if rows >= queries and not torch.is_grad_enabled():
+    if rows >= queries:
         return fit(q, k, value)
     parts = [checkpoint(fit, part, k, value, use_reentrant=False) for part in q.split(rows, 2)]
     return torch.cat(parts, 2)

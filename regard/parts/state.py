@@ -7,7 +7,7 @@ with as many rows as there are reorders inside the groups; with fewer, it takes 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -106,6 +106,28 @@ class Cache:
             self.used += count
             self.most = max(self.most, self.used)
 
+    def rewind(self, count: int) -> None:
+        """Forget the last `count` tokens."""
+        self.advance(-count)
+
+    def remember(self, count: int) -> None:
+        """Nothing is lost before `rewind`: a cache keeps it all."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest row, when the host last knew."""
+        return self.most
+
+    def tensors(self) -> list[Tensor]:
+        return [self.keys, self.values, self.lengths]
+
+    def put(self, tensors: list[Tensor]) -> None:
+        self.keys, self.values, self.lengths = tensors
+
     def select(self, rows: Tensor) -> None:
         """Reorder into the spare tensors and swap: fresh memory at every step would cost more."""
         if self.used is None and len(rows) == len(self.lengths):  # nothing may move
@@ -147,6 +169,13 @@ class Memory:
         pairs = zip(self.keys, self.values, strict=True)
         return [Source(keys, values, self.mask, self.group) for keys, values in pairs]
 
+    def tensors(self) -> list[Tensor]:
+        return [*self.keys, *self.values, self.mask]
+
+    def put(self, tensors: list[Tensor]) -> None:
+        depth = len(self.keys)
+        self.keys, self.values, self.mask = tensors[:depth], tensors[depth : 2 * depth], tensors[-1]
+
     def follow(self, rows: Tensor) -> None:
         """Keep what these rows read: once a group while groups are whole, else once a row."""
         sources = rows // self.group
@@ -165,62 +194,6 @@ class Memory:
 
 
 @dataclass
-class State:
-    """A Transformer's state: its own past, and its memory where it has one."""
-
-    cache: Cache
-    memory: Memory | None = field(default=None)
-
-    def repeat(self, count: int) -> State:
-        """Each row `count` times, side by side; the copies share their memory."""
-        rows = torch.arange(len(self.cache.lengths), device=self.cache.lengths.device)
-        self.cache.select(rows.repeat_interleave(count))
-        if self.memory is not None:
-            self.memory.group *= count
-        return self
-
-    @property
-    def length(self) -> int:
-        """Tokens of the longest row, when the host last knew."""
-        return self.cache.most
-
-    def fix(self, places: int) -> None:
-        """Make room for `places` tokens, after which steps move no tensor."""
-        self.cache.fix(places)
-
-    def remember(self, count: int) -> None:
-        """Nothing is lost before `rewind`: a cache keeps it all."""
-
-    def rewind(self, count: int) -> None:
-        """Forget the last `count` tokens."""
-        self.cache.advance(-count)
-
-    def tensors(self) -> list[Tensor]:
-        """Everything that a step reads or writes."""
-        past = [self.cache.keys, self.cache.values, self.cache.lengths]
-        if self.memory is None:
-            return past
-        return [*past, *self.memory.keys, *self.memory.values, self.memory.mask]
-
-    def put(self, tensors: list[Tensor]) -> None:
-        """Use these in place of its own, in the order of `tensors`."""
-        self.cache.keys, self.cache.values, self.cache.lengths, *rest = tensors
-        if self.memory is not None:
-            depth = len(self.memory.keys)
-            self.memory.keys, self.memory.values = rest[:depth], rest[depth : 2 * depth]
-            self.memory.mask = rest[-1]
-
-    def select(self, rows: Tensor) -> State:
-        """The rows asked for, in that order; as many as there are stay within their groups."""
-        if self.memory is not None and (
-            self.memory.group == 1 or len(rows) != len(self.cache.lengths)
-        ):
-            self.memory.follow(rows)
-        self.cache.select(rows)
-        return self
-
-
-@dataclass
 class Carried:
     """A recurrent net's state: its hidden vectors, and those before the last few tokens."""
 
@@ -229,6 +202,10 @@ class Carried:
     length: int = 0
     remembered: int = 0  # how many states before this one are kept, for `rewind`
     fixed: bool = False  # whether its tensors must stay where they are
+
+    @property
+    def rows(self) -> int:
+        return len(self.vectors[0])
 
     def advance(self, vectors: list[Tensor]) -> None:
         """One token more."""
@@ -267,3 +244,56 @@ class Carried:
     def repeat(self, count: int) -> Carried:
         rows = torch.arange(len(self.vectors[0]), device=self.vectors[0].device)
         return self.select(rows.repeat_interleave(count))
+
+
+Past = TypeVar("Past", Cache, Carried)
+
+
+@dataclass
+class State(Generic[Past]):
+    """A decoder's state: its own past, and its memory where it has one."""
+
+    past: Past
+    memory: Memory | None = field(default=None)
+
+    def repeat(self, count: int) -> State[Past]:
+        """Each row `count` times, side by side; the copies share their memory."""
+        rows = torch.arange(self.past.rows, device=self.past.tensors()[0].device)
+        self.past.select(rows.repeat_interleave(count))
+        if self.memory is not None:
+            self.memory.group *= count
+        return self
+
+    @property
+    def length(self) -> int:
+        return self.past.length
+
+    def fix(self, places: int) -> None:
+        """Make room for `places` tokens, after which steps move no tensor."""
+        self.past.fix(places)
+
+    def remember(self, count: int) -> None:
+        """Keep what `rewind` needs for so many tokens."""
+        self.past.remember(count)
+
+    def rewind(self, count: int) -> None:
+        """Forget the last `count` tokens."""
+        self.past.rewind(count)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that a step reads or writes."""
+        return [*self.past.tensors(), *(self.memory.tensors() if self.memory is not None else [])]
+
+    def put(self, tensors: list[Tensor]) -> None:
+        """Use these in place of its own, in the order of `tensors`."""
+        own = len(self.past.tensors())
+        self.past.put(tensors[:own])
+        if self.memory is not None:
+            self.memory.put(tensors[own:])
+
+    def select(self, rows: Tensor) -> State[Past]:
+        """The rows asked for, in that order; as many as there are stay within their groups."""
+        if self.memory is not None and (self.memory.group == 1 or len(rows) != self.past.rows):
+            self.memory.follow(rows)
+        self.past.select(rows)
+        return self

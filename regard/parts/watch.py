@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .attention import Attend, weigh
+from .attention import Attend
 
 
 def attentions(model: nn.Module) -> dict[str, Attend]:
@@ -59,19 +59,10 @@ def watch(
 
     def listener(name: str) -> Callable[..., None]:
         @torch.no_grad()
-        def listen(part: nn.Module, inputs: tuple[Any, ...], result: Tensor) -> None:
+        def listen(part: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
             assert isinstance(part, Attend)
-            given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
-            q, k, mask, bias = given["q"], given["k"], given.get("mask"), given.get("bias")
-            # A score with weights of its own has them for every head, so all are made, then chosen.
-            chosen = list(heads) if heads is not None else list(range(q.shape[1]))
-            whole = any(True for _ in part.score.parameters())
-            if heads is not None and not whole:
-                share = q.shape[1] // k.shape[1]
-                q, k = q[:, chosen], k[:, [head // share for head in chosen]]
-                bias = bias[:, chosen] if bias is not None and bias.shape[1] > 1 else bias
-            weights = weigh(q, k, part.score, mask, bias, bool(given.get("causal")))
-            seen.setdefault(name, []).append(weights[:, chosen] if whole else weights)
+            chosen = list(heads) if heads is not None else list(range(inputs[0].shape[1]))
+            seen.setdefault(name, []).append(part.seen(inputs, result, chosen))
 
         return listen
 

@@ -109,7 +109,10 @@ def look(run: Run, source: str, target: str | None = None) -> Sight:
         number = re.search(r"\d+", name)
         layer = int(number[0]) if number else 0
         told: Any = run.model.looks[re.sub(r"\d+", "*", name)]  # type: ignore[index]
-        # An attention that is used several times in a pass says what each use is called.
+        # An attention that is used several times in a pass says what each use is called; one that
+        # is used once a step has its steps put together.
+        if not isinstance(told, list):
+            calls = [torch.cat(calls, 2)]
         for (label, rows, columns), weights in zip(
             told if isinstance(told, list) else [("", *told)], calls, strict=True
         ):

@@ -7,9 +7,11 @@ import torch
 
 from regard.batch import Pairs
 from regard.models import MODELS
+from regard.parts.pick import PICKS
 from regard.parts.position import POSITIONS
 from regard.parts.recurrent import CELLS
 from regard.parts.score import SCORES
+from regard.parts.window import WINDOWS
 from tests.toys import SMALL, random_batch, small_model, start
 
 KINDS = [
@@ -24,6 +26,29 @@ KINDS = [
     *(pytest.param("gpt", {"position": name}, id=f"gpt-{name}") for name in POSITIONS),
     pytest.param("gpt", {"key_heads": 2, "norm": "rms", "feedforward": "gated-silu"}, id="llama"),
     pytest.param("xl", {"residual": "pre"}, id="xl-pre"),
+    *(pytest.param("seq2seq", {"cell": cell, "depth": 2}, id=f"seq2seq-{cell}") for cell in CELLS),
+    *(
+        pytest.param("seq2seq", {"score": name, "heads": 2}, id=f"seq2seq-{name}")
+        for name in SCORES
+    ),
+    *(
+        pytest.param("seq2seq", {"window": name, "reach": 2}, id=f"seq2seq-{name}")
+        for name in WINDOWS
+    ),
+    *(pytest.param("seq2seq", {"pick": name}, id=f"seq2seq-{name}") for name in PICKS),
+    *(
+        pytest.param("seq2seq", {"feed": feed, **more}, id=f"seq2seq-{feed}-{'-'.join(more)}")
+        for feed in ("none", "attended", "context")
+        for more in (
+            {"coverage": True, "score": "additive"},
+            {"attention": "separate", "heads": 4},
+            {"attention": "none"},
+            {"window": "predictive", "reach": 2, "coverage": True},
+        )
+        if (feed, more.get("attention", "")) != ("context", "none")
+    ),
+    pytest.param("seq2seq", {"bidirectional": False, "tie": "all"}, id="seq2seq-one-way"),
+    pytest.param("seq2seq", {"pick": "hard", "feed": "attended"}, id="seq2seq-hard-fed"),
     pytest.param(
         "transformer",
         {"residual": "pre", "norm": "rms", "feedforward": "gated-silu"},
@@ -121,7 +146,9 @@ def test_states_through_the_output_are_the_logits(kind, more):
 
 def test_every_weight_learns(kind, more):
     model, batch = small_model(kind, **more).train(), random_batch(kind)
-    model(batch).square().mean().backward()
+    passed = model.states(batch)
+    loss = model.output(passed.states).square().mean()
+    (loss if passed.penalty is None else loss + passed.penalty).backward()
     idle = [
         name
         for name, weight in model.named_parameters()

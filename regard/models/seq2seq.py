@@ -1,0 +1,235 @@
+"""Encoder and decoder of recurrent nets, with or without attention between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from annotated_types import Ge, Gt, Le, Lt
+from torch import Tensor, nn
+
+from ..batch import Pairs, Passed, Sizes
+from ..parts import mask as masks
+from ..parts.align import Align, Aligned, Look
+from ..parts.output import Output
+from ..parts.pick import PICKS, Hard
+from ..parts.recurrent import CELLS, Reader, Recurrent
+from ..parts.score import SCORES
+from ..parts.state import Carried, Memory, Source, State
+from ..parts.window import WINDOWS
+
+AT_A_TIME = 1024  # words whose chances are looked up together, to reward a draw
+
+
+@dataclass(frozen=True)
+class Seq2SeqSettings:
+    """Sizes and choices; the defaults are a small model after Luong et al. 2015."""
+
+    cell: Annotated[str, CELLS, "rnn (Elman), lstm or gru"] = "lstm"
+    width: Annotated[int, Gt(0), Le(2**16), "size of a word's vector"] = 256
+    hidden: Annotated[int, Gt(0), Le(2**16), "size of the hidden vectors"] = 512
+    depth: Annotated[int, Gt(0), Le(100), "layers on each side"] = 1
+    bidirectional: Annotated[bool, "read the source both ways, half of each vector one way"] = True
+    attention: Annotated[
+        Literal["none", "plain", "separate"],
+        "none: only the last state passes; plain: look at the source's states; separate: at keys, "
+        "and mix values, that have projections of their own",
+    ] = "plain"
+    score: Annotated[str, SCORES, "how a query and a key are compared"] = "general"
+    heads: Annotated[int, Gt(0), "attention heads; they share the hidden vector"] = 1
+    window: Annotated[
+        str, WINDOWS, "look everywhere, along the source, or around a place that is predicted"
+    ] = "global"
+    reach: Annotated[int, Gt(0), "how far a window reaches to either side"] = 10
+    pick: Annotated[
+        str, PICKS, "soft: mix all places; hard: draw one, rewarded; gumbel: draw one by noise"
+    ] = "soft"
+    temperature: Annotated[float, Gt(0), "of the gradient of gumbel"] = 1.0
+    exploration: Annotated[float, Ge(0), "hard: weight of the draws' entropy"] = 0.01
+    coverage: Annotated[bool, "tell the score how much each place was looked at so far"] = False
+    feed: Annotated[
+        Literal["none", "attended", "context"],
+        "what a step reads beside the word: nothing; what the last step came to (input feeding, "
+        "Luong); what the last state looks at (Bahdanau)",
+    ] = "none"
+    dropout: Annotated[float, Ge(0), Lt(1), "on words, between layers and before the output"] = 0.2
+    tie: Annotated[
+        Literal["all", "target", "none"], "which of source, target and output embeddings are one"
+    ] = "target"
+
+
+class Past(NamedTuple):
+    """What a step needs of those before it."""
+
+    hidden: list[Tensor]  # (B, W) each
+    place: Tensor  # (B,) how many words are written
+    fed: Tensor | None = None  # (B, D) what the last step came to
+    covered: Tensor | None = None  # (B, H, S) the sum of its weights so far
+
+    def flat(self) -> list[Tensor]:
+        return [*self.hidden, *(x for x in self[1:] if x is not None)]
+
+
+class Seq2Seq(nn.Module):
+    """One net reads, another writes, and looks at what was read before each word.
+
+    Sutskever et al. 2014 without attention; Bahdanau et al. 2015 and Luong et al. 2015 with it.
+    Pairs -> logits (B, T, V)
+    """
+
+    Settings = Seq2SeqSettings
+    longest = None
+
+    def __init__(self, sizes: Sizes, settings: Seq2SeqSettings = Seq2SeqSettings()) -> None:
+        super().__init__()
+        self.settings, s = settings, settings
+        assert s.attention != "none" or (s.feed != "context" and not s.coverage), (
+            "attention is 'none', so there is no context to feed and nothing to cover; set "
+            "model.attention to plain or separate"
+        )
+        self.source = nn.Embedding(sizes.source, s.width)
+        self.target = nn.Embedding(sizes.target, s.width)
+        for table in (self.source, self.target):
+            nn.init.normal_(table.weight, std=s.width**-0.5)
+        if s.tie == "all" and sizes.shared:
+            self.target = self.source
+        self.output = Output(s.width, sizes.target, None if s.tie == "none" else self.target)
+        self.reader = Reader(s.cell, s.width, s.hidden, s.depth, s.bidirectional, s.dropout)
+        fed = {"none": 0, "attended": s.width, "context": s.hidden}[s.feed]
+        widths = [s.width + fed, *[s.hidden] * s.depth]
+        self.decoder = Recurrent(s.cell, widths, layer_dropout=s.dropout)
+        each = 2 if self.decoder.gated else 1
+        # Each layer begins with what the same layer of the reader ended with.
+        self.bridge = nn.ModuleList(nn.Linear(s.hidden, each * s.hidden) for _ in range(s.depth))
+        self.align = self._align() if s.attention != "none" else None
+        self.looks = {"align": ("outputs", "source")} if self.align else {}
+        self.join = nn.Linear(s.hidden * (2 if self.align else 1), s.width)
+        rewarded = self.align is not None and s.pick == "hard"
+        self.baseline = nn.Linear(s.width, 1) if rewarded else None
+        self.dropout = nn.Dropout(s.dropout)
+
+    def forward(self, batch: Pairs) -> Tensor:
+        logits: Tensor = self.output(self.states(batch).states)
+        return logits  # (B, T, V)
+
+    def states(self, batch: Pairs) -> Passed:
+        """All steps at once where none needs what the one before it came to."""
+        past, source = self.read(batch)
+        x = self.dropout(self.target(batch.inputs))  # (B, T, D)
+        by_step = self.settings.feed != "none" or self.settings.coverage
+        states, looked = [], []
+        for piece in x.split(1, 1) if by_step else [x]:
+            state, past, aligned = self.advance(piece, past, source)
+            states.append(state)
+            looked.append(aligned)
+        whole = torch.cat(states, 1)  # (B, T, D)
+        if self.baseline is None or not self.training:
+            return Passed(whole)
+        weights, picked = (torch.cat([a[i] for a in looked if a], 2) for i in (1, 2))
+        return Passed(whole, penalty=self.reward(whole, batch, weights, picked))
+
+    def read(self, batch: Pairs) -> tuple[Past, Source | None]:
+        """The source as the decoder meets it: where it begins, and what it can look at."""
+        words = self.dropout(self.source(batch.source))  # (B, S, D)
+        memory, lasts = self.reader(words, batch.source_lengths)  # (B, S, W)
+        hidden = [
+            vector
+            for bridge, last in zip(self.bridge, lasts, strict=True)
+            for vector in bridge(last).tanh().split(self.settings.hidden, -1)
+        ]
+        rows = len(memory)
+        fed = memory.new_zeros(rows, words.shape[2]) if self.settings.feed == "attended" else None
+        past = Past(hidden, torch.zeros_like(batch.source_lengths), fed)
+        if self.align is None:
+            return past, None
+        mask = masks.padding(batch.source_lengths, memory.shape[1])
+        if self.settings.coverage:
+            past = past._replace(covered=memory.new_zeros(rows, self.align.heads, memory.shape[1]))
+        return past, Source(*self.align.remember(memory), mask, 1)
+
+    def advance(
+        self, x: Tensor, past: Past, source: Source | None
+    ) -> tuple[Tensor, Past, Aligned | None]:
+        """Some words further.  (B, T, D) -> what the output layer writes from (B, T, D)"""
+        places = past.place[:, None] + torch.arange(x.shape[1], device=x.device)
+        looked = None
+        if self.settings.feed == "context":
+            looked = self.look(self.decoder.top(past.hidden)[:, None], past, source, places)
+            x = torch.cat((x, looked.context), -1)
+        elif past.fed is not None:
+            x = torch.cat((x, past.fed[:, None]), -1)
+        out, hidden = self.decoder(x, past.hidden)  # (B, T, W)
+        if source is not None:
+            looked = looked or self.look(out, past, source, places)
+            out = torch.cat((looked.context, out), -1)
+        state = self.join(out).tanh()  # (B, T, D)
+        covered = past.covered
+        if covered is not None and looked is not None:
+            covered = covered + looked.picked.sum(2)
+        fed = None if past.fed is None else state[:, -1]
+        return self.dropout(state), Past(hidden, places[:, -1] + 1, fed, covered), looked
+
+    def look(self, query: Tensor, past: Past, source: Source | None, places: Tensor) -> Aligned:
+        assert self.align is not None
+        looked: Aligned = self.align(query, source, places, past.covered)
+        return looked
+
+    def reward(self, states: Tensor, batch: Pairs, weights: Tensor, picked: Tensor) -> Tensor:
+        """The sampled gradient of a draw: how much likelier the right word was than expected after
+        it, times the gradient of the draw's own log-probability (Williams 1992; Xu et al. 2015).
+
+        What is expected is learned beside it. Where later words depend on a draw, they count too.
+        """
+        assert self.baseline is not None
+        states = states.detach()
+        with torch.no_grad():
+            pairs = zip(
+                states.flatten(0, 1).split(AT_A_TIME),
+                batch.labels.flatten().split(AT_A_TIME),
+                strict=True,
+            )
+            found = [-F.cross_entropy(self.output(x), y, reduction="none") for x, y in pairs]
+            gain = torch.cat(found).unflatten(0, batch.labels.shape) * batch.real  # (B, T)
+            if self.settings.feed != "none":
+                gain = gain.flip(1).cumsum(1).flip(1)
+        expected = self.baseline(states)[..., 0].float()  # (B, T)
+        chance = Hard.log_chance(weights, picked).sum(1)  # (B, T)
+        entropy = -(weights * weights.clamp_min(1e-9).log()).sum((1, 3))
+        loss = (expected - gain) ** 2 - (gain - expected.detach()) * chance
+        loss = loss - self.settings.exploration * entropy
+        mean: Tensor = (loss * batch.real).sum() / batch.real.sum().clamp_min(1)
+        return mean
+
+    def start(self, batch: Pairs) -> State[Carried]:
+        """Read the source once, and what is needed of it."""
+        past, source = self.read(batch)
+        memory = None
+        if source is not None:
+            memory = Memory([source.keys], [source.values], source.mask)
+        return State(Carried(past.flat()), memory)
+
+    def step(self, last: Tensor, state: State[Carried]) -> tuple[Tensor, State[Carried]]:
+        """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
+        source = state.memory.open()[0] if state.memory is not None else None
+        hidden = len(self.bridge) * (2 if self.decoder.gated else 1)
+        place, *rest = state.past.vectors[hidden:]
+        fed = rest.pop(0) if self.settings.feed == "attended" else None
+        past = Past(state.past.vectors[:hidden], place, fed, rest[0] if rest else None)
+        x = self.target(last[:, None])  # (B, 1, D)
+        written, past, _ = self.advance(x, past, source)
+        state.past.advance(past.flat())
+        return self.output(written[:, -1]), state
+
+    def _align(self) -> Align:
+        s = self.settings
+        assert s.hidden % s.heads == 0, f"{s.heads} heads cannot share a width of {s.hidden}"
+        size = s.hidden // s.heads
+        warm: dict[str, Any] = {"temperature": s.temperature} if s.pick == "gumbel" else {}
+        look = Look(
+            SCORES[s.score](size, s.heads),
+            WINDOWS[s.window](size, s.heads, s.reach),
+            PICKS[s.pick](**warm),
+        )
+        return Align(s.hidden, s.heads, look, s.attention == "separate", s.coverage)
