@@ -190,3 +190,60 @@ class Permuted(Tokens):
         return replace(
             self, ids=ids, counted=counted, ranks=ranks, targets=targets, past=tuple(past)
         )
+
+
+@dataclass(frozen=True)
+class Stories:
+    """Questions, each with the sentences told before it, the oldest first; zeros are padding."""
+
+    sentences: Tensor  # (B, M, W) ids
+    counts: Tensor  # (B,) how many sentences are real
+    question: Tensor  # (B, W) ids
+    answer: Tensor  # (B,) id
+    goes_on: ClassVar[bool] = False
+    pace: ClassVar[float] = 1.0
+
+    @property
+    def labels(self) -> Tensor:
+        return self.answer[:, None]  # (B, 1)
+
+    @property
+    def real(self) -> Tensor:
+        return torch.ones_like(self.labels, dtype=torch.bool)
+
+    @property
+    def tokens(self) -> int:
+        """Answers to give."""
+        return len(self)
+
+    def __len__(self) -> int:
+        return len(self.answer)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.sentences, self.counts, self.question, self.answer
+
+    def put(self, tensors: tuple[Tensor, ...]) -> Stories:
+        """The same with other tensors, in the order of `tensors`."""
+        return Stories(*tensors)
+
+    def to(self, device: torch.device) -> Stories:
+        return Stories(*(t.to(device, non_blocking=True) for t in self.tensors()))
+
+    def pin(self) -> Stories:
+        return Stories(*(t.pin_memory() for t in self.tensors()))
+
+    def widen(self, multiple: int) -> Stories:
+        """Padded on to a multiple, so that there are few shapes."""
+        told, words = self.sentences.shape[1:]
+        asked = self.question.shape[1]
+        wider = nn.functional.pad(self.sentences, (0, -words % multiple, 0, -told % multiple))
+        question = nn.functional.pad(self.question, (0, -asked % multiple))
+        return Stories(wider, self.counts, question, self.answer)
+
+    def share(self, part: int, parts: int) -> Stories:
+        """Every `parts`-th row, from `part` on; may be empty."""
+        return Stories(*(t[part::parts] for t in self.tensors()))
+
+    def repeat(self, count: int) -> Stories:
+        """The whole batch `count` times, one copy after the other."""
+        return Stories(*(t.repeat(count, *(1,) * (t.dim() - 1)) for t in self.tensors()))

@@ -224,6 +224,8 @@ def predict(
         else:
             for answer in trained.predict(chunk, first):
                 print(json.dumps(answer.json(), ensure_ascii=False) if as_json else answer.output)
+                if answer.warning and not as_json:
+                    print(f"regard: {answer.warning}.", file=sys.stderr)
         sys.stdout.flush()
         first += len(chunk)
 
@@ -461,6 +463,11 @@ def _print_scores(console: Any, scores: dict[str, Any]) -> None:
             around = f"{interval[0]} – {interval[1]}" if interval else ""
             note = scores.get(f"{name}_signature") or scores.get(f"{name}_unit", "")
             table.add_row(name, f"{value}", around, note)
+        elif isinstance(value, dict) and all(isinstance(part, float) for part in value.values()):
+            for part, own in value.items():  # one score of several tasks
+                table.add_row(f"{name}: {part}", f"{own}", "", "")
+        elif isinstance(value, int) and name.endswith("_passed"):
+            table.add_row(name, f"{value} of {scores[name.removesuffix('_passed')]}", "", "")
     console.print(table)
 
 

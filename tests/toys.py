@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from regard.batch import Pairs, Sizes, Tokens
+from regard.batch import Pairs, Sizes, Stories, Tokens
 from regard.models import MODELS
 
 WORDS = {
@@ -106,6 +106,7 @@ def write_recipe(folder: Path, name: str = "toy", **corpus: int) -> Path:
 SMALL = {
     "transformer": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0},
     "seq2seq": {"width": 16, "depth": 1, "hidden": 20, "dropout": 0.0},
+    "memory": {"width": 16, "hops": 2, "noise": 0.0, "ages": 80},
     "rnn": {"width": 16, "depth": 2, "hidden": 20},
     "gpt": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0},
     "xl": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
@@ -124,9 +125,23 @@ def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size
     """A batch such as a model of that kind reads."""
     if kind in ("transformer", "seq2seq"):
         return random_pairs(rows, longest, seed, size)
+    if kind == "memory":
+        return random_stories(rows, longest, seed, size)
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, size, (rows, longest + 1), generator=dice)
     return Tokens(ids, torch.tensor([[0, longest]] * rows))
+
+
+def random_stories(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Stories:
+    """Padded stories of random words."""
+    dice = torch.Generator().manual_seed(seed)
+    sentences = torch.randint(4, size, (rows, longest, 6), generator=dice)
+    counts = torch.randint(1, longest + 1, (rows,), generator=dice)
+    counts[0] = longest
+    sentences[:, :, 4:] = 0
+    sentences[torch.arange(longest) >= counts[:, None]] = 0
+    question = torch.randint(4, size, (rows, 5), generator=dice)
+    return Stories(sentences, counts, question, question[:, 0])
 
 
 def start(model, batch):

@@ -80,6 +80,27 @@ class Order:
         return np.resize(rows[: self.rows_at[widest]], self.rows_at[widest]).astype(np.int64)
 
 
+class Shuffled:
+    """Batches of so many rows each, whatever their lengths."""
+
+    def __init__(self, lengths: NDArray[np.int32], rows: int, seed: int) -> None:
+        if len(lengths) == 0:
+            raise DataError(
+                "the training data hold no usable line; nothing can be learned from them."
+            )
+        self.lengths, self.rows, self.seed = lengths, min(rows, len(lengths)), seed
+        self.batches = len(lengths) // self.rows
+
+    def epoch(self, number: int) -> list[Rows]:
+        """All batches of one epoch; the few rows left over have their turn in another."""
+        chance = np.random.default_rng((self.seed, number))
+        rows = chance.permutation(len(self.lengths))[: self.batches * self.rows]
+        return list(rows.reshape(self.batches, self.rows))
+
+    def largest(self) -> Rows:
+        return np.argsort(-self.lengths, kind="stable")[: self.rows]
+
+
 def bounds(longest: int, multiple: int, budget: int) -> list[int]:
     """Upper bounds of the buckets: they widen by an eighth, and by `multiple` at least."""
     edges = [multiple]

@@ -18,7 +18,10 @@ Files = str | list[str]
 class Settings:
     """Where the examples are."""
 
-    train: Annotated[Files, "a file, or [source, target]; relative to data.root where that is set"]
+    train: Annotated[
+        Files,
+        "a file, [source, target], or names with a *; relative to data.root where that is set",
+    ]
     valid: Annotated[Files, "what choices are made on"] = ""
     test: Annotated[Files, "looked at once, at the end"] = ""
     root: Annotated[str, PATH, "the folder that the files are in"] = ""
@@ -31,8 +34,11 @@ class Settings:
         named: Files = getattr(self, part)
         if not named:
             raise DataError(f"data.{part}: the recipe names no file for this; set data.{part}.")
-        paths = [Path(self.root) / name for name in ([named] if isinstance(named, str) else named)]
-        for path in paths:
+        paths = []
+        for name in [named] if isinstance(named, str) else named:
+            path = Path(self.root) / name
+            paths += sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
+        for path in paths or [Path(self.root) / str(named)]:
             if not path.exists():
                 advice = self.obtain or "check data.root and the name."
                 raise DataError(f"{path}: no such file, though data.{part} names it; {advice}")

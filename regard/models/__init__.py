@@ -3,6 +3,7 @@
 from typing import Any
 
 from .gpt import GPT
+from .memory import Memory
 from .rnn import RNN
 from .seq2seq import Seq2Seq
 from .transformer import Transformer
@@ -12,6 +13,7 @@ from .xlnet import XLNet
 MODELS: dict[str, Any] = {
     "transformer": Transformer,
     "seq2seq": Seq2Seq,
+    "memory": Memory,
     "rnn": RNN,
     "gpt": GPT,
     "xl": XL,

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-# Numbers of (B, H, T, S, K) held at a time by the scores that need it: 64 MiB in float32.
-CHUNK = 2**24
+# Numbers of (B, H, T, S, K) held at a time by the scores that need it: 128 MiB in float32.
+CHUNK = 2**25
 
 
 class Score(nn.Module):
@@ -62,7 +62,7 @@ class General(Score):
         self.weight = _weight(heads, head_width, head_width)  # (H, K, K)
 
     def compare(self, q: Tensor, k: Tensor) -> Tensor:
-        return (q @ self.weight) @ k.transpose(-2, -1)
+        return by_head(q, self.weight) @ k.transpose(-2, -1)
 
 
 class Additive(Score):
@@ -79,16 +79,15 @@ class Additive(Score):
         self.value = _weight(heads, head_width, 1)  # (H, K, 1)
 
     def prepare(self, k: Tensor) -> Tensor:
-        return k @ self.key
+        return by_head(k, self.key)
 
     def compare(self, q: Tensor, k: Tensor) -> Tensor:
-        return in_chunks(self.fit, q @ self.query, k, self.value)
+        return in_chunks(self.fit, by_head(q, self.query), k, self.value)
 
     @staticmethod
     def fit(q: Tensor, k: Tensor, value: Tensor) -> Tensor:
         """(B, H, t, K), (B, H, S, K) -> (B, H, t, S)"""
-        met = (q[:, :, :, None] + k[:, :, None]).tanh()  # (B, H, t, S, K)
-        return (met @ value[:, None])[..., 0]
+        return by_head((q[:, :, :, None] + k[:, :, None]).tanh(), value)[..., 0]
 
 
 class MLP(Score):
@@ -105,15 +104,14 @@ class MLP(Score):
         self.value = _weight(heads, head_width, 1)
 
     def prepare(self, k: Tensor) -> Tensor:
-        return k @ self.key
+        return by_head(k, self.key)
 
     def compare(self, q: Tensor, k: Tensor) -> Tensor:
-        return in_chunks(self.fit, q @ self.query + self.bias, k, self.value)
+        return in_chunks(self.fit, by_head(q, self.query) + self.bias, k, self.value)
 
     @staticmethod
     def fit(q: Tensor, k: Tensor, value: Tensor) -> Tensor:
-        met = (q[:, :, :, None] + k[:, :, None]).relu()
-        return (met @ value[:, None])[..., 0]
+        return by_head((q[:, :, :, None] + k[:, :, None]).relu(), value)[..., 0]
 
 
 class Cosine(Score):
@@ -141,7 +139,7 @@ class Location(Score):
 
     def compare(self, q: Tensor, k: Tensor) -> Tensor:
         place = torch.arange(k.shape[-2], device=k.device).clamp_max(self.weight.shape[-1] - 1)
-        return q @ self.weight[..., place]
+        return by_head(q, self.weight[..., place])
 
 
 SCORES: dict[str, Callable[..., Score]] = {
@@ -163,6 +161,16 @@ def in_chunks(fit: Callable[..., Tensor], q: Tensor, k: Tensor, value: Tensor) -
         return fit(q, k, value)
     parts = [checkpoint(fit, part, k, value, use_reentrant=False) for part in q.split(rows, 2)]
     return torch.cat(parts, 2)
+
+
+def by_head(x: Tensor, weight: Tensor) -> Tensor:
+    """Each head's vectors times its own matrix, as one product a head.
+
+    (B, H, …, K), (H, K, N) -> (B, H, …, N)
+    """
+    rows = x.transpose(0, 1).flatten(1, -2)  # (H, B·…, K)
+    out: Tensor = (rows @ weight).unflatten(1, (x.shape[0], *x.shape[2:-1])).transpose(0, 1)
+    return out
 
 
 def _weight(heads: int, width: int, out: int) -> nn.Parameter:

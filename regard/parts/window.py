@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from .score import by_head
+
 Seen = tuple[Tensor, Tensor | None]
 
 
@@ -51,7 +53,7 @@ class Predictive(nn.Module):
             nn.init.uniform_(part, -bound, bound)
 
     def forward(self, q: Tensor, mask: Tensor, places: Tensor) -> Seen:
-        where = ((q @ self.weight).tanh() @ self.value)[..., 0].sigmoid()  # (B, H, T)
+        where = by_head(by_head(q, self.weight).tanh(), self.value)[..., 0].sigmoid()  # (B, H, T)
         apart = distance(where * last(mask), mask)
         taper = (-(apart**2) / (2 * (self.reach / 2) ** 2)).exp()
         return mask & (apart <= self.reach), taper

@@ -47,6 +47,10 @@ class Sight:
 
     def alignment(self) -> Look:
         """The mean over heads and layers of what the output looked at in the input."""
+        if all(len(look.rows) == 1 for look in self.looks):  # hops: one picture, a row each
+            hops = np.concatenate([look.weights.mean(0) for look in self.looks])[None]
+            names, first = [f"hop {look.layer + 1}" for look in self.looks], self.looks[0]
+            return Look("each hop of the question", first.kind, -1, names, first.columns, hops)
         crossing = [look for look in self.looks if look.kind.endswith("cross")] or self.looks[-1:]
         mean = np.mean([look.weights.mean(0) for look in crossing], 0, keepdims=True)
         first = crossing[0]

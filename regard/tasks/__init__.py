@@ -5,8 +5,14 @@ from typing import Any
 from .language import Language
 from .permute import Permute
 from .prediction import Prediction
+from .story import Story
 from .translate import Translate
 
-TASKS: dict[str, Any] = {"translate": Translate, "language": Language, "permute": Permute}
+TASKS: dict[str, Any] = {
+    "translate": Translate,
+    "language": Language,
+    "permute": Permute,
+    "story": Story,
+}
 
 __all__ = ["TASKS", "Prediction"]

@@ -15,6 +15,7 @@ class Prediction:
     score: float | None = None
     nbest: tuple[tuple[str, float], ...] | None = None  # further answers with their scores
     seconds: float | None = None  # of the batch that the input was in
+    warning: str | None = None  # what the reader of the answer should know
 
     def json(self) -> dict[str, Any]:
         fields = {name: value for name, value in asdict(self).items() if value is not None}

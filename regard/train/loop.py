@@ -118,6 +118,8 @@ def fit(
             optim.set_rate(optimizer, settings.rate * rate * batch.pace)
             if batch.goes_on:
                 batch = dataclasses.replace(batch, past=past)
+            if (told := getattr(model, "at", None)) is not None:
+                told(step / settings.steps)
             nll, past = gradient(backward, batch, world, settings.accumulate)
             norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
             optimizer.step()

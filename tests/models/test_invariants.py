@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from regard.batch import Pairs
+from regard.batch import Pairs, Stories
 from regard.models import MODELS
 from regard.parts.pick import PICKS
 from regard.parts.position import POSITIONS
@@ -47,6 +47,8 @@ KINDS = [
         )
         if (feed, more.get("attention", "")) != ("context", "none")
     ),
+    pytest.param("memory", {"tie": "layerwise", "encoding": "bag"}, id="memory-layerwise"),
+    pytest.param("memory", {"update": "gated"}, id="memory-gated"),
     pytest.param("seq2seq", {"bidirectional": False, "tie": "all"}, id="seq2seq-one-way"),
     pytest.param("seq2seq", {"pick": "hard", "feed": "attended"}, id="seq2seq-hard-fed"),
     pytest.param(
@@ -57,9 +59,14 @@ KINDS = [
 ]
 
 
+WRITING = [case for case in KINDS if case.values[0] != "memory"]  # those that write word by word
+
+
 def pytest_generate_tests(metafunc):
     if "kind" in metafunc.fixturenames:
         metafunc.parametrize(("kind", "more"), KINDS)
+    if "writer" in metafunc.fixturenames:
+        metafunc.parametrize(("writer", "more"), WRITING)
 
 
 def test_every_model_has_a_small_version_to_test():
@@ -75,6 +82,9 @@ def test_padding_changes_nothing(kind, more):
     pad = torch.nn.functional.pad
     if isinstance(batch, Pairs):
         wider = change(batch, source=pad(batch.source, (0, 5)), target=pad(batch.target, (0, 3)))
+    elif isinstance(batch, Stories):
+        more_words = pad(batch.sentences, (0, 3, 0, 2))
+        wider = change(batch, sentences=more_words, question=pad(batch.question, (0, 4)))
     else:
         wider = change(batch, ids=pad(batch.ids, (0, 3)))
     torch.testing.assert_close(model(wider)[:, :9], model(batch), atol=1e-5, rtol=1e-5)
@@ -88,8 +98,8 @@ def test_neighbours_change_nothing(kind, more):
         torch.testing.assert_close(model(alone)[0], together[row], atol=1e-5, rtol=1e-5)
 
 
-def test_the_future_changes_nothing(kind, more):
-    model, batch = small_model(kind, **more), random_batch(kind)
+def test_the_future_changes_nothing(writer, more):
+    model, batch = small_model(writer, **more), random_batch(writer)
     name = "target" if isinstance(batch, Pairs) else "ids"
     ids = getattr(batch, name).clone()
     ids[:, 5:] = 7
@@ -98,8 +108,8 @@ def test_the_future_changes_nothing(kind, more):
     assert not torch.allclose(before[:, 5:], after[:, 5:])
 
 
-def test_step_by_step_equals_one_pass(kind, more):
-    model, batch = small_model(kind, **more), random_batch(kind)
+def test_step_by_step_equals_one_pass(writer, more):
+    model, batch = small_model(writer, **more), random_batch(writer)
     with torch.no_grad():
         whole = model(batch)
         state = start(model, batch)
@@ -108,9 +118,9 @@ def test_step_by_step_equals_one_pass(kind, more):
             torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-5)
 
 
-def test_rows_can_be_repeated_and_selected(kind, more):
+def test_rows_can_be_repeated_and_selected(writer, more):
     """Copies of each row, shuffled in their groups, then fewer groups, then single rows."""
-    model, batch = small_model(kind, **more), random_batch(kind)
+    model, batch = small_model(writer, **more), random_batch(writer)
     with torch.no_grad():
         whole = model(batch)
         state = start(model, batch).repeat(3)
@@ -130,8 +140,8 @@ def test_rows_can_be_repeated_and_selected(kind, more):
         torch.testing.assert_close(logits, whole[rows, 4], atol=1e-5, rtol=1e-5)
 
 
-def test_many_steps_outgrow_the_first_allocation(kind, more):
-    model, batch = small_model(kind, **more), random_batch(kind, 2, longest=70)
+def test_many_steps_outgrow_the_first_allocation(writer, more):
+    model, batch = small_model(writer, **more), random_batch(writer, 2, longest=70)
     with torch.no_grad():
         whole, state = model(batch), start(model, batch)
         for t in range(70):

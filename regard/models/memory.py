@@ -1,0 +1,151 @@
+"""Memory networks: a question looks at a story's sentences, again and again, and is answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from annotated_types import Ge, Gt, Le, Lt
+from torch import Tensor, nn
+
+from ..batch import Passed, Sizes, Stories
+from ..parts.attention import Attend
+from ..parts.output import Output
+from ..parts.score import Dot
+
+
+@dataclass(frozen=True)
+class MemorySettings:
+    """Sizes and choices; the defaults are those of Sukhbaatar et al. 2015 for bAbI."""
+
+    width: Annotated[int, Gt(0), Le(2**16), "size of every vector"] = 50
+    hops: Annotated[int, Gt(0), Le(100), "how often the question looks at the story"] = 3
+    encoding: Annotated[
+        Literal["bag", "position"], "a sentence as the sum of its words, or weighted by place"
+    ] = "position"
+    tie: Annotated[
+        Literal["adjacent", "layerwise"],
+        "adjacent: what one hop reads by is what the next finds by; layerwise: all hops are one",
+    ] = "adjacent"
+    update: Annotated[
+        Literal["sum", "gated"],
+        "q + found; gated: what of q gives way to what was found is learned",
+    ] = "sum"
+    ages: Annotated[int, Gt(0), Le(10**6), "sentences told apart by age; older ones share one"] = 64
+    noise: Annotated[float, Ge(0), Lt(1), "in training, how often a sentence seems older"] = 0.1
+    linear_start: Annotated[
+        float, Ge(0), Lt(1), "part of the training during which scores are not put into a softmax"
+    ] = 0.0
+    dropout: Annotated[float, Ge(0), Lt(1), "on what a hop finds"] = 0.0
+
+
+class Hop(nn.Module):
+    """One look: a = softmax(q·k), o = Σ a v.  (B, D), (B, M, D), (B, M, D), (B, M) -> (B, D)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = Attend(Dot())
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, linear: Tensor) -> Tensor:
+        told = mask.any(1, keepdim=True)  # (B, 1)
+        seen = (mask | ~told)[:, None, None]  # a softmax needs something to choose from
+        found = self.attend(q[:, None, None], k[:, None], v[:, None], seen)  # (B, 1, 1, D)
+        plain = (q[:, None] @ k.transpose(1, 2)).masked_fill(~mask[:, None], 0.0) @ v  # (B, 1, D)
+        soft = found[:, 0].masked_fill(~told[..., None], 0.0)  # where nothing is told
+        return torch.where(linear, plain, soft)[:, 0]
+
+
+class Memory(nn.Module):
+    """End-to-end memory network (Sukhbaatar et al. 2015).  Stories -> logits (B, 1, V)
+
+    q ← q + Σ a v, hop by hop; gated, q ← g Σ a v + (1 - g) q with g = sigmoid(W q + b),
+    a W for each hop (Liu & Perez 2017). A linear start leaves the softmax out while training
+    begins, since hops that look everywhere alike learn slowly (section 4.2 there).
+    """
+
+    Settings = MemorySettings
+    looks: ClassVar = {"hops.*": ("question", "story")}
+    longest = None
+
+    def __init__(self, sizes: Sizes, settings: MemorySettings = MemorySettings()) -> None:
+        super().__init__()
+        self.settings, s = settings, settings
+        tables = s.hops + 1 if s.tie == "adjacent" else 2
+        # With adjacent tying, hop h finds by table h and reads by table h + 1; the question is
+        # embedded by the first, and the answer written by the last.
+        self.words = nn.ModuleList(nn.Embedding(sizes.source, s.width) for _ in range(tables))
+        self.times = nn.ModuleList(nn.Embedding(s.ages, s.width) for _ in range(tables))
+        self.hops = nn.ModuleList(Hop() for _ in range(s.hops))
+        self.asked = nn.Embedding(sizes.source, s.width) if s.tie == "layerwise" else self.words[0]
+        self.carry = nn.Linear(s.width, s.width, bias=False) if s.tie == "layerwise" else None
+        for weight in self.parameters():
+            nn.init.normal_(weight, std=0.1)
+        gates = s.hops if s.update == "gated" else 0
+        self.gates = nn.ModuleList(nn.Linear(s.width, s.width) for _ in range(gates))
+        last = self.words[-1] if s.tie == "adjacent" and sizes.shared else None
+        self.output = Output(s.width, sizes.target, last)  # type: ignore[arg-type]
+        self.dropout = nn.Dropout(s.dropout)
+        self.register_buffer("linear", torch.tensor(False), persistent=False)
+
+    def at(self, part: float) -> None:
+        """Told before every step how much of the training is done."""
+        self.linear.fill_(part <= self.settings.linear_start)  # type: ignore[operator]
+
+    def forward(self, batch: Stories) -> Tensor:
+        logits: Tensor = self.output(self.states(batch).states)
+        return logits  # (B, 1, V)
+
+    def states(self, batch: Stories) -> Passed:
+        told = torch.arange(batch.sentences.shape[1], device=batch.counts.device)
+        mask = told < batch.counts[:, None]  # (B, M)
+        ages = self.ages(batch.counts, told)
+        q = self.encode(batch.question, self.asked)  # (B, D)
+        adjacent = self.settings.tie == "adjacent"
+        memories = [
+            self.encode(batch.sentences, words) + time(ages)  # (B, M, D)
+            for words, time in zip(self.words, self.times, strict=True)
+        ]
+        for number, hop in enumerate(self.hops):
+            first = number if adjacent else 0
+            found = hop(q, memories[first], memories[first + 1], mask, self.linear)
+            found, q = self.dropout(found), q if self.carry is None else self.carry(q)
+            q = self.gates[number](q).sigmoid() * (found - q) + q if self.gates else q + found
+        return Passed(q[:, None])
+
+    def encode(self, words: Tensor, table: Any) -> Tensor:
+        """A sentence as one vector.  (…, W) -> (…, D)
+
+        Weighted by place, word j of J counts (1 - j/J) - (k/D)(1 - 2j/J) in dimension k, so that
+        the order of the words shows (section 4.1 there).
+        """
+        real = (words > 0).to(table.weight.dtype)
+        if self.settings.encoding == "bag":
+            return bag(words, table, real)
+        length = real.sum(-1, keepdim=True).clamp_min(1)
+        place = torch.arange(1, words.shape[-1] + 1, device=words.device) / length  # (…, W)
+        unit = torch.arange(1, table.embedding_dim + 1, device=words.device) / table.embedding_dim
+        falling = bag(words, table, real * (1 - 2 * place))
+        weighted: Tensor = bag(words, table, real * (1 - place)) - unit.to(falling) * falling
+        return weighted
+
+    def ages(self, counts: Tensor, told: Tensor) -> Tensor:
+        """How long ago each sentence was told, the newest 0; noise makes some seem older.
+
+        (B,), (M,) -> (B, M)
+        """
+        age = (counts[:, None] - 1 - told).clamp_min(0)
+        if self.training and self.settings.noise:
+            empty = torch.rand(age.shape, device=age.device) < self.settings.noise
+            # Empty sentences told after this one: counted from the newest back.
+            age = age + empty.flip(1).cumsum(1).flip(1)
+        return age.clamp_max(self.settings.ages - 1)
+
+
+def bag(words: Tensor, table: Any, weights: Tensor) -> Tensor:
+    """Σ_j weight_j · vector_j, without holding all vectors.  (…, W) twice -> (…, D)"""
+    flat, shares = words.flatten(0, -2), weights.flatten(0, -2)
+    summed = F.embedding_bag(flat, table.weight, mode="sum", per_sample_weights=shares)
+    rows: Tensor = summed.unflatten(0, words.shape[:-1])
+    return rows

@@ -1,0 +1,106 @@
+"""The memory network against its paper, written out; and what noise and the linear start do."""
+
+import math
+
+import pytest
+import torch
+
+import regard
+from regard.batch import Sizes, Stories
+from regard.models.memory import Memory, MemorySettings
+from tests.toys import random_stories
+
+SIZES = Sizes(24, 24, True)
+
+
+def make(**more):
+    torch.manual_seed(0)
+    model = Memory(SIZES, MemorySettings(width=6, ages=12, noise=0.0, **more)).eval()
+    for weight in model.parameters():
+        weight.data += torch.randn_like(weight) * 0.3
+    return model
+
+
+def sentence(ids, table, encoding):
+    """Σ_j l_j ∘ A x_j, a word and a dimension at a time (section 4.1)."""
+    ids = [i for i in ids.tolist() if i]
+    total = torch.zeros(6)
+    for j, word in enumerate(ids, 1):
+        for k in range(1, 7):
+            share = j / len(ids)
+            weight = (1 - share) - (k / 6) * (1 - 2 * share) if encoding == "position" else 1.0
+            total[k - 1] += weight * table.weight[word, k - 1]
+    return total
+
+
+@pytest.mark.parametrize("encoding", ["bag", "position"])
+@pytest.mark.parametrize("tie", ["adjacent", "layerwise"])
+@pytest.mark.parametrize("linear", [False, True])
+@torch.no_grad()
+def test_it_is_the_papers_formula(encoding, tie, linear):
+    model, batch = make(encoding=encoding, tie=tie, hops=3, linear_start=0.5), random_stories()
+    model.at(0.4 if linear else 0.6)
+    for b in range(len(batch)):
+        count = int(batch.counts[b])
+        u = sentence(batch.question[b], model.asked, encoding)
+        for hop in range(3):
+            first = hop if tie == "adjacent" else 0
+            m, c = (
+                [
+                    sentence(batch.sentences[b, i], model.words[t], encoding)
+                    + model.times[t].weight[count - 1 - i]
+                    for i in range(count)
+                ]
+                for t in (first, first + 1)
+            )
+            p = torch.stack([u @ mi for mi in m])
+            p = p if linear else p.softmax(0)
+            o = sum(pi * ci for pi, ci in zip(p, c, strict=True))
+            u = (u if tie == "adjacent" else model.carry.weight @ u) + o
+        writes = model.words[-1] if tie == "adjacent" else model.output
+        torch.testing.assert_close(model(batch)[b, 0], writes.weight @ u, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_a_gate_weighs_the_old_against_the_new():
+    model, batch = make(update="gated", hops=1), random_stories()
+    with regard.watch(model) as seen:
+        found = model.states(batch).states[:, 0]
+    q = model.encode(batch.question, model.asked)
+    ages = model.ages(batch.counts, torch.arange(9))
+    values = model.encode(batch.sentences, model.words[1]) + model.times[1](ages)
+    o = (seen["hops.0"][0][:, 0] @ values)[:, 0]
+    g = torch.sigmoid(model.gates[0](q))
+    torch.testing.assert_close(found, g * o + (1 - g) * q)
+
+
+def test_noise_makes_sentences_seem_older_in_training_only():
+    model = Memory(SIZES, MemorySettings(width=6, ages=2000, noise=0.25))
+    counts, told = torch.full((500,), 9), torch.arange(9)
+    assert (model.eval().ages(counts, told) == torch.arange(8, -1, -1)).all()
+    torch.manual_seed(0)
+    older = (model.train().ages(counts, told) - torch.arange(8, -1, -1)).float()
+    assert older.min() == 0 and (older[:, :-1] >= older[:, 1:]).all()
+    wanted = 0.25 * torch.arange(9, 0, -1)
+    torch.testing.assert_close(older.mean(0), wanted, atol=0.12, rtol=0)
+
+
+def test_an_empty_story_is_answered_and_learned_from():
+    model = make()
+    question = torch.tensor([[5, 6]])
+    empty = Stories(
+        torch.zeros(1, 1, 1, dtype=torch.long), torch.tensor([0]), question, question[:, 0]
+    )
+    logits = model(empty)
+    assert logits.isfinite().all()
+    logits.sum().backward()
+    assert all(w.grad is None or w.grad.isfinite().all() for w in model.parameters())
+
+
+def test_the_linear_start_ends_and_is_not_kept():
+    model = make(linear_start=0.3)
+    model.at(0.3)
+    assert bool(model.linear)
+    model.at(0.31)
+    assert not bool(model.linear) and "linear" not in model.state_dict()
+    assert math.isclose(float(make(linear_start=0.0).linear), 0.0)
