@@ -115,6 +115,21 @@ def check_language() -> str:
                 same = sum(a[0].ids == b[0].ids for a, b in zip(plain, fast, strict=True))
                 assert same >= 4, (kind, way, compiling, same)
                 found[f"{kind} {way} {compiling}"] = same
+    for feed in ("none", "attended", "context"):
+        model = small_model("seq2seq", size=300, feed=feed, coverage=feed == "attended").to(GPU)
+        ids = torch.randint(4, 300, (5, 9), device=GPU)
+        lengths = torch.full((5,), 9, device=GPU)
+        batch, limits = (
+            Pairs(ids, lengths, ids[:, :1], lengths * 0),
+            Limits.begin(BOS, EOS, lengths * 8),
+        )
+        search = Decode(kind="beam", num_beams=3, max_new_tokens=100)
+        plain = DECODERS["beam"](model, batch, limits, search)
+        fast = DECODERS["beam"](quickest(model, search), batch, limits, search)
+        found[f"seq2seq {feed}"] = same = sum(
+            a[0].ids == b[0].ids for a, b in zip(plain, fast, strict=True)
+        )
+        assert same >= 4, (feed, same)
     return f"of 5 alike: {found}"
 
 

@@ -283,6 +283,60 @@ def see(
 
 
 @app.command()
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="run folders; with --recipes, recipes")
+    ],
+    recipes: Annotated[
+        bool, typer.Option("--recipes", help="the names are recipes; train what is missing first")
+    ] = False,
+    on: Annotated[str, typer.Option(help="valid or test")] = "test",
+    out: Annotated[
+        Path | None, typer.Option(help="compare.html, .md, .json, .png, .svg or .pdf")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Quality, size, speed and cost of runs side by side; settings go to what is trained."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from .see.compare import WRITERS
+    from .see.compare import compare as side_by_side
+
+    if on not in ("valid", "test"):
+        raise InputError(f"--on must be valid or test, but is '{on}'.")
+    if out is not None and out.suffix not in WRITERS:
+        raise InputError(
+            f"{out.name}: the file must end in {', '.join(WRITERS)}, but ends in '{out.suffix}'."
+        )
+    settings = [word for word in runs if OVERRIDE.match(word)]
+    folders = [Path(word) for word in runs if not OVERRIDE.match(word)]
+    if settings and not recipes:
+        raise InputError(f"'{settings[0]}': a run is settled; settings need --recipes.")
+    if recipes:
+        names, folders = [str(folder) for folder in folders], []
+        for name in names:
+            folders.append(Path("runs") / Path(name).stem)
+            if not (folders[-1] / "results.json").is_file():
+                _train(name, settings, folders[-1], fresh=False)
+    found = side_by_side(folders, on)
+    if as_json:
+        print(json.dumps(found.rows(), ensure_ascii=False))
+    else:
+        heads = [head for head, _ in found.columns()]
+        for rows in ([heads, *found.cells()], found.lengths()):
+            if rows:
+                table = Table(*rows[0])
+                for row in rows[1:]:
+                    table.add_row(*row)
+                Console().print(table)
+        for note in found.notes():
+            Console().print(note, highlight=False)
+    if out is not None:
+        print(found.save(out), file=sys.stderr if as_json else sys.stdout)
+
+
+@app.command()
 def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False) -> None:
     """Parameters, FLOPs, memory, time, kWh and CO2e before training."""
     from .tasks import TASKS

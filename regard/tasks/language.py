@@ -266,6 +266,7 @@ class Language(Writer):
             "word_perplexity_unit": "word between spaces" + (", line ends counted" if ends else ""),
             "bits_per_byte": round(nll / math.log(2) / max(size, 1), 5),
             "bits_per_byte_unit": "byte of the file's text" + (" with line ends" if ends else ""),
+            "headline": "word_perplexity" if self.kind in ("words", "spaced") else "bits_per_byte",
             "tokens": tokens,
             "words": words + ends,
             "bytes": size,

@@ -23,6 +23,7 @@ from ..decode import Settings as Decode
 from ..errors import DataError, InputError, RecipeError
 from ..text import Settings as TextSettings
 from ..text import Text, learn
+from .length import buckets
 from .prediction import Prediction
 
 PASS = 5.0  # per cent of wrong answers at which a task counts as solved
@@ -361,11 +362,18 @@ class Story:
         tokens: int,
     ) -> dict[str, Any]:
         """Error of each task, their mean, and how many tasks are solved."""
-        tasks, right = self.judge(model, files, faults)
+        began = time.perf_counter()
+        examples, right = self.judge(model, files, faults)
+        seconds = time.perf_counter() - began
+        tasks = [example.task for example in examples]
         errors = {
             name: round(100 * float(1 - right[[task == name for task in tasks]].mean()), 4)
             for name in dict.fromkeys(tasks)
         }
+        told = [len(example.story) for example in examples]
+        lengths = [
+            (low, high, np.array([low <= n <= high for n in told])) for low, high in buckets(told)
+        ]
         chance = np.random.default_rng(12345)
         means = [right[chance.integers(len(right), size=len(right))].mean() for _ in range(1000)]
         low, high = np.quantile(means, (0.025, 0.975))
@@ -376,17 +384,28 @@ class Story:
             "tasks": len(errors),
             "tasks_passed": sum(error <= PASS for error in errors.values()),
             "error": errors,
+            "by_length": [
+                {
+                    "from": low,
+                    "to": high,
+                    "examples": int(some.sum()),
+                    "accuracy": round(100 * float(right[some].mean()), 2),
+                }
+                for low, high, some in lengths
+            ],
+            "by_length_unit": "sentences told",
+            "predict_answers_per_second": round(len(right) / seconds, 1),
             "loss": round(nll / tokens, 5),
             "examples": len(right),
         }
 
     def judge(
         self, model: torch.nn.Module, files: Sequence[Path], faults: Faults
-    ) -> tuple[list[str], NDArray[np.float64]]:
-        """The task of each question, and whether it was answered rightly."""
+    ) -> tuple[list[Example], NDArray[np.float64]]:
+        """The questions, and whether each was answered rightly."""
         examples = list(read(files, faults))
         if not examples:
             raise DataError(f"{files[0]}: there must be a question to answer, but there is none.")
         given = [ranked[0][0] for ranked in self.rank(model, examples)]
         right = [a == one_word(e.answer) for a, e in zip(given, examples, strict=True)]
-        return [example.task for example in examples], np.array(right, float)
+        return examples, np.array(right, float)

@@ -26,6 +26,7 @@ from ..text import BOS, EOS, PAD, SPECIALS, UNK, Text, learn
 from ..text import Settings as TextSettings
 from ..text.dropout import Dropout
 from . import bleu
+from .length import buckets
 from .prediction import Prediction
 
 CHUNK = 10_000  # lines tokenised at a time
@@ -391,15 +392,33 @@ class Translate:
         inputs, references = self.examples(files, faults)
         if not inputs:
             raise DataError(f"{files[0]}: there must be a line to score, but there is none.")
-        answers = self.predict(model, inputs, decode, ANY_LENGTH)
+        began = time.perf_counter()
+        outputs = [a.output for a in self.predict(model, inputs, decode, ANY_LENGTH)]
+        seconds = time.perf_counter() - began
+        written = sum(map(len, self.target.encode(outputs)))
         search = {k: v for k, v in asdict(decode).items() if k not in ("batch_tokens", "compile")}
         return {
-            **self.score([answer.output for answer in answers], references),
+            **self.score(outputs, references),
             "perplexity": round(math.exp(min(nll / tokens, 700.0)), 4),
             "perplexity_unit": self.unit,
+            "by_length": self.by_length(inputs, outputs, references),
+            "by_length_unit": "words of the source",
             "decode": search,
+            "predict_tokens_per_second": round(written / seconds, 1),
             "examples": len(inputs),
         }
+
+    def by_length(
+        self, inputs: Sequence[str], outputs: Sequence[str], references: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """BLEU of the sentences of about one length, each bucket a corpus of its own."""
+        lengths = [len(line.split()) for line in inputs]
+        rows = []
+        for low, high in buckets(lengths):
+            some = [i for i, length in enumerate(lengths) if low <= length <= high]
+            found = self.score([outputs[i] for i in some], [references[i] for i in some], True)
+            rows.append({"from": low, "to": high, "examples": len(some), **found})
+        return rows
 
     def score(
         self, outputs: Sequence[str], references: Sequence[str], quick: bool = False

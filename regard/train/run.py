@@ -15,6 +15,7 @@ from torch import nn
 from ..batch import Sizes
 from ..config import write
 from ..data.read import Faults
+from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
 from ..parts.packed import pack
 from ..tasks import TASKS, Prediction
@@ -96,6 +97,9 @@ class Run:
         )
         scores: dict[str, Any] = {
             "on": on,
+            "set": fingerprint(files),
+            "headline": self.task.metric,
+            "higher_is_better": self.task.higher_is_better,
             **self.task.evaluate(self.model, files, self.recipe.decode, faults, nll, tokens),
             "left_out": faults.count,
             "seconds": round(time.perf_counter() - began, 2),
