@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench lectures clean
 
 setup: .venv/ready
 
@@ -33,6 +33,9 @@ test: check
 bench: .venv/ready-dev
 	$(BIN)/python benchmarks/translate.py
 	$(BIN)/python benchmarks/memory.py
+
+lectures: .venv/ready-dev
+	$(BIN)/python benchmarks/lectures.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,6 +1,7 @@
 """What the README shows is run: its recipe, its commands, its Python."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -87,3 +88,12 @@ def test_the_language_model(main, tmp_path):
         found = main(*words, *(smaller if words[0] == "train" else []))
         assert found.out
     assert (tmp_path / "runs/mine/model.safetensors").is_file()
+
+
+def test_the_story_is_answered_as_shown(tmp_path, main, shell):
+    lines = [
+        line for block in blocks("") for line in block.splitlines() if "memory-stories" in line
+    ]
+    train, predict = (shlex.split(line.partition("  #")[0])[1:] for line in lines)
+    main(*train, "train.steps=2")
+    assert shell(*predict).stdout.strip()

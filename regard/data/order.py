@@ -81,7 +81,10 @@ class Order:
 
 
 class Shuffled:
-    """Batches of so many rows each, whatever their lengths."""
+    """Batches of so many rows each; those of a few batches are sorted by length among themselves,
+    so that little is padded."""
+
+    POOL = 8  # batches
 
     def __init__(self, lengths: NDArray[np.int32], rows: int, seed: int) -> None:
         if len(lengths) == 0:
@@ -95,7 +98,11 @@ class Shuffled:
         """All batches of one epoch; the few rows left over have their turn in another."""
         chance = np.random.default_rng((self.seed, number))
         rows = chance.permutation(len(self.lengths))[: self.batches * self.rows]
-        return list(rows.reshape(self.batches, self.rows))
+        batches: list[Rows] = []
+        for pool in np.split(rows, range(self.POOL * self.rows, len(rows), self.POOL * self.rows)):
+            pool = pool[np.argsort(self.lengths[pool], kind="stable")]
+            batches += list(pool.reshape(-1, self.rows))
+        return [batches[i] for i in chance.permutation(len(batches))]
 
     def largest(self) -> Rows:
         return np.argsort(-self.lengths, kind="stable")[: self.rows]

@@ -96,8 +96,12 @@ class Captured:
             self.one(last, state, places)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
+        cached = torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)  # a captured graph must make its own casts
+        torch.clear_autocast_cache()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             logits = self.one(last, state, places)
+        torch.set_autocast_cache_enabled(cached)
         for place, before in zip(places, kept, strict=True):
             place.copy_(before)
         return Graph(graph, last, logits, places)

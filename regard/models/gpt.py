@@ -41,9 +41,11 @@ class GPTSettings:
     rotary_base: Annotated[float, Gt(0), "of rotary positions: how slowly the slowest turns"] = (
         10000.0
     )
-    norm: Annotated[str, NORMS, "layer norm or RMS norm"] = "layer"
+    norm: Annotated[str, NORMS, "layer norm, RMS norm or none"] = "layer"
     epsilon: Annotated[float, Gt(0), "the norm's guard against division by zero"] = 1e-5
-    residual: Annotated[str, RESIDUALS, "norm after (post) or before (pre) a sub-layer"] = "pre"
+    residual: Annotated[
+        str, RESIDUALS, "norm after (post) or before (pre) a sub-layer; none: no way around it"
+    ] = "pre"
     feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "gelu-tanh"
     bias: Annotated[bool, "biases in the linear layers"] = True
     tie: Annotated[bool, "write with the vectors that it reads with"] = True

@@ -15,6 +15,8 @@ from ..parts.attention import Attend
 from ..parts.output import Output
 from ..parts.score import Dot
 
+PLACES = 32  # words of a sentence told apart where their places are learned
+
 
 @dataclass(frozen=True)
 class MemorySettings:
@@ -23,7 +25,8 @@ class MemorySettings:
     width: Annotated[int, Gt(0), Le(2**16), "size of every vector"] = 50
     hops: Annotated[int, Gt(0), Le(100), "how often the question looks at the story"] = 3
     encoding: Annotated[
-        Literal["bag", "position"], "a sentence as the sum of its words, or weighted by place"
+        Literal["bag", "position", "learned"],
+        "a sentence as the sum of its words, or weighted by place, as written or as learned",
     ] = "position"
     tie: Annotated[
         Literal["adjacent", "layerwise"],
@@ -52,7 +55,9 @@ class Hop(nn.Module):
         told = mask.any(1, keepdim=True)  # (B, 1)
         seen = (mask | ~told)[:, None, None]  # a softmax needs something to choose from
         found = self.attend(q[:, None, None], k[:, None], v[:, None], seen)  # (B, 1, 1, D)
-        plain = (q[:, None] @ k.transpose(1, 2)).masked_fill(~mask[:, None], 0.0) @ v  # (B, 1, D)
+        scores = (q[:, None] @ k.transpose(1, 2)).masked_fill(~mask[:, None], 0.0)  # (B, 1, M)
+        # Divided by how many there are, so that long and short stories weigh alike.
+        plain = scores @ v / mask.sum(1).clamp_min(1)[:, None, None]  # (B, 1, D)
         soft = found[:, 0].masked_fill(~told[..., None], 0.0)  # where nothing is told
         return torch.where(linear, plain, soft)[:, 0]
 
@@ -82,6 +87,8 @@ class Memory(nn.Module):
         self.carry = nn.Linear(s.width, s.width, bias=False) if s.tie == "layerwise" else None
         for weight in self.parameters():
             nn.init.normal_(weight, std=0.1)
+        # What word j of a sentence counts for in each dimension (Henaff et al. 2017, section 2.1).
+        self.places = nn.Parameter(torch.ones(PLACES, s.width)) if s.encoding == "learned" else None
         gates = s.hops if s.update == "gated" else 0
         self.gates = nn.ModuleList(nn.Linear(s.width, s.width) for _ in range(gates))
         last = self.words[-1] if s.tie == "adjacent" and sizes.shared else None
@@ -123,6 +130,10 @@ class Memory(nn.Module):
         real = (words > 0).to(table.weight.dtype)
         if self.settings.encoding == "bag":
             return bag(words, table, real)
+        if self.places is not None:
+            at = torch.arange(words.shape[-1], device=words.device).clamp_max(PLACES - 1)
+            learned: Tensor = (table(words) * real[..., None] * self.places[at]).sum(-2)
+            return learned
         length = real.sum(-1, keepdim=True).clamp_min(1)
         place = torch.arange(1, words.shape[-1] + 1, device=words.device) / length  # (…, W)
         unit = torch.arange(1, table.embedding_dim + 1, device=words.device) / table.embedding_dim

@@ -41,8 +41,10 @@ class TransformerSettings:
     positions: Annotated[
         int, Gt(0), Le(2**20), "longest sequence that learned positions can place"
     ] = 1024
-    norm: Annotated[str, NORMS, "layer norm or RMS norm"] = "layer"
-    residual: Annotated[str, RESIDUALS, "norm after (post) or before (pre) a sub-layer"] = "post"
+    norm: Annotated[str, NORMS, "layer norm, RMS norm or none"] = "layer"
+    residual: Annotated[
+        str, RESIDUALS, "norm after (post) or before (pre) a sub-layer; none: no way around it"
+    ] = "post"
     feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "relu"
     tie: Annotated[
         Literal["all", "target", "none"], "which of source, target and output embeddings are one"

@@ -37,9 +37,11 @@ class XLSettings:
     dropout: Annotated[float, Ge(0), Lt(1), "on embeddings and around each sub-layer"] = 0.1
     attention_dropout: Annotated[float, Ge(0), Lt(1), "on attention weights"] = 0.0
     hidden_dropout: Annotated[float, Ge(0), Lt(1), "inside the feed-forward"] = 0.0
-    norm: Annotated[str, NORMS, "layer norm or RMS norm"] = "layer"
+    norm: Annotated[str, NORMS, "layer norm, RMS norm or none"] = "layer"
     epsilon: Annotated[float, Gt(0), "the norm's guard against division by zero"] = 1e-5
-    residual: Annotated[str, RESIDUALS, "norm after (post) or before (pre) a sub-layer"] = "post"
+    residual: Annotated[
+        str, RESIDUALS, "norm after (post) or before (pre) a sub-layer; none: no way around it"
+    ] = "post"
     feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "relu"
     tie: Annotated[bool, "write with the vectors that it reads with"] = True
 

@@ -6,7 +6,12 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+# `none` is there to show what a norm is for.
+NORMS: dict[str, Callable[..., nn.Module]] = {
+    "layer": nn.LayerNorm,
+    "rms": nn.RMSNorm,
+    "none": nn.Identity,
+}
 
 
 class PostNorm(nn.Module):
@@ -42,4 +47,12 @@ class PreNorm(PostNorm):
         return out
 
 
-RESIDUALS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
+class NoResidual(PostNorm):
+    """norm(sublayer(x)): no way around a sub-layer, to show what that way is for."""
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        out: Tensor = self.norm(self.dropout(sublayer(x)))
+        return out
+
+
+RESIDUALS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm, "none": NoResidual}

@@ -45,6 +45,8 @@ class Recurrent(nn.Module):
         super().__init__()
         self.gated = cell == "lstm"  # then a state is two vectors: hidden and cell
         self.layer_dropout, self.weight_drop = layer_dropout, weight_drop
+        # Weights that are not in one piece, as dropped ones are, cuDNN will not have in a graph.
+        self.can_be_captured = not weight_drop
         self.widths = widths[1:]
         self.layers = nn.ModuleList(
             CELLS[cell](into, out, batch_first=True) for into, out in pairwise(widths)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from regard.data.order import Order, bounds
+from regard.data.order import Order, Shuffled, bounds
 from regard.errors import DataError
 
 
@@ -69,3 +69,18 @@ def test_bounds_grow():
     assert bounds(10, 1, 100) == list(range(1, 11))
     assert bounds(64, 8, 1000) == [8, 16, 24, 32, 40, 48, 56, 64]
     assert bounds(30, 8, 30)[-1] == 30
+
+
+def test_shuffled_batches_hold_each_row_once_and_little_padding():
+    lengths = np.random.default_rng(0).integers(1, 100, 1003).astype(np.int32)
+    plan = Shuffled(lengths, 32, seed=3)
+    assert plan.batches == 31
+    first, second = plan.epoch(0), plan.epoch(1)
+    rows = np.concatenate(first)
+    assert len(first) == 31 and len(set(rows.tolist())) == 31 * 32
+    assert [r.tolist() for r in first] == [r.tolist() for r in plan.epoch(0)]
+    assert [r.tolist() for r in first] != [r.tolist() for r in second]
+    padded = sum(lengths[r].max() * len(r) for r in first)
+    assert padded < 1.25 * lengths[rows].sum()
+    assert lengths[plan.largest()].min() >= np.sort(lengths)[-32]
+    assert Shuffled(lengths[:5], 32, 0).epoch(0)[0].shape == (5,)

@@ -7,6 +7,7 @@ import torch
 
 from regard.batch import Pairs, Stories
 from regard.models import MODELS
+from regard.parts.norm import NORMS, RESIDUALS
 from regard.parts.pick import PICKS
 from regard.parts.position import POSITIONS
 from regard.parts.recurrent import CELLS
@@ -26,6 +27,12 @@ KINDS = [
     *(pytest.param("gpt", {"position": name}, id=f"gpt-{name}") for name in POSITIONS),
     pytest.param("gpt", {"key_heads": 2, "norm": "rms", "feedforward": "gated-silu"}, id="llama"),
     pytest.param("xl", {"residual": "pre"}, id="xl-pre"),
+    *(
+        pytest.param("gpt", {"residual": place, "norm": norm}, id=f"gpt-{place}-{norm}")
+        for place in RESIDUALS
+        for norm in NORMS
+        if (place, norm) != ("none", "none")  # through which next to nothing passes
+    ),
     *(pytest.param("seq2seq", {"cell": cell, "depth": 2}, id=f"seq2seq-{cell}") for cell in CELLS),
     *(
         pytest.param("seq2seq", {"score": name, "heads": 2}, id=f"seq2seq-{name}")

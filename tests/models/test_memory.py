@@ -21,7 +21,7 @@ def make(**more):
     return model
 
 
-def sentence(ids, table, encoding):
+def sentence(ids, table, encoding, places):
     """Σ_j l_j ∘ A x_j, a word and a dimension at a time (section 4.1)."""
     ids = [i for i in ids.tolist() if i]
     total = torch.zeros(6)
@@ -29,11 +29,12 @@ def sentence(ids, table, encoding):
         for k in range(1, 7):
             share = j / len(ids)
             weight = (1 - share) - (k / 6) * (1 - 2 * share) if encoding == "position" else 1.0
+            weight = places[j - 1, k - 1] if encoding == "learned" else weight
             total[k - 1] += weight * table.weight[word, k - 1]
     return total
 
 
-@pytest.mark.parametrize("encoding", ["bag", "position"])
+@pytest.mark.parametrize("encoding", ["bag", "position", "learned"])
 @pytest.mark.parametrize("tie", ["adjacent", "layerwise"])
 @pytest.mark.parametrize("linear", [False, True])
 @torch.no_grad()
@@ -42,19 +43,19 @@ def test_it_is_the_papers_formula(encoding, tie, linear):
     model.at(0.4 if linear else 0.6)
     for b in range(len(batch)):
         count = int(batch.counts[b])
-        u = sentence(batch.question[b], model.asked, encoding)
+        u = sentence(batch.question[b], model.asked, encoding, model.places)
         for hop in range(3):
             first = hop if tie == "adjacent" else 0
             m, c = (
                 [
-                    sentence(batch.sentences[b, i], model.words[t], encoding)
+                    sentence(batch.sentences[b, i], model.words[t], encoding, model.places)
                     + model.times[t].weight[count - 1 - i]
                     for i in range(count)
                 ]
                 for t in (first, first + 1)
             )
             p = torch.stack([u @ mi for mi in m])
-            p = p if linear else p.softmax(0)
+            p = p / count if linear else p.softmax(0)
             o = sum(pi * ci for pi, ci in zip(p, c, strict=True))
             u = (u if tie == "adjacent" else model.carry.weight @ u) + o
         writes = model.words[-1] if tie == "adjacent" else model.output

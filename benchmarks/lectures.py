@@ -1,0 +1,626 @@
+"""The lectures' claims, shown: trains what is missing, measures, draws, writes docs/lectures.md.
+
+    python benchmarks/lectures.py [CLAIM …] [--full] [--multi30k FOLDER] [--jobs N]
+
+Without --full the settings are small: all nine claims within an hour on two cores. Each claim
+leaves its numbers in docs/lectures/CLAIM.json, with the commands that made them, and its pictures
+beside them; the page is put together from whatever is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from measure import processor
+from torch import nn
+
+import regard
+from regard.batch import Pairs, Sizes, Tokens
+from regard.models.transformer import Transformer, TransformerSettings
+from regard.parts.attention import Attention
+from regard.parts.position import Sinusoid
+from regard.parts.score import SCORES
+from regard.see import figure
+from regard.see.compare import compare, read
+from regard.train.recipe import read as read_recipe
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs/lectures"
+RUNS = Path("runs/lectures")
+DE_EN = [
+    'data.train=["train.de.gz", "train.en.gz"]',
+    'data.valid=["val.de.gz", "val.en.gz"]',
+    'data.test=["test_2016_flickr.de.gz", "test_2016_flickr.en.gz"]',
+    "task.source=de",
+    "task.target=en",
+    "text.size=8000",
+]
+Training = tuple[str, str, list[str]]  # name of the run, recipe, settings
+
+
+class Lectures:
+    """How large everything is, and where the trained models are."""
+
+    def __init__(self, full: bool, multi30k: str, jobs: int) -> None:
+        self.full, self.jobs = full, jobs
+        self.corpus = "Multi30k, German to English" if multi30k else "Tatoeba, English to French"
+        data = [f"data.root={multi30k}", *DE_EN] if multi30k else []
+        steps, tokens = (3000, 4096) if full else (400, 1500)
+        self.translate = [
+            *data, f"train.steps={steps}", f"train.batch_tokens={tokens}", "train.rate=0.002",
+            f"train.evaluate_every={steps // 8}", f"train.save_every={steps}",
+            "train.evaluate_examples=0",
+        ]  # fmt: skip
+        self.sizes = (
+            ["model.width=256", "model.hidden=512", "model.dropout=0.3"]
+            if full
+            else ["model.width=96", "model.hidden=192"]
+        )
+        self.commands: list[str] = []
+
+    def train(self, wanted: list[Training]) -> list[Path]:
+        """The run folders, trained where they are not yet, several at a time."""
+        folders = []
+        waiting = []
+        for name, recipe, settings in wanted:
+            folder = RUNS / name
+            command = ["regard", "train", recipe, *settings, "--run", str(folder)]
+            self.commands.append(shlex.join(command))
+            folders.append(folder)
+            if not (folder / "results.json").is_file():
+                waiting.append([sys.executable, "-m", *command])
+        with ThreadPoolExecutor(self.jobs) as pool:
+            for done in pool.map(run_command, waiting):
+                if done.returncode:
+                    raise SystemExit(f"{shlex.join(done.args)}\n{done.stdout[-3000:]}")
+        return folders
+
+
+def run_command(command: list[str]) -> Any:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
+    print(shlex.join(command), flush=True)
+    return subprocess.run(
+        command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment
+    )
+
+
+Found = dict[str, Any]
+
+
+def length(all_of: Lectures) -> Found:
+    """Without attention quality falls with sentence length; with attention it does not."""
+    common = [*all_of.translate, *all_of.sizes]
+    runs = all_of.train(
+        [(f"length-{kind}", f"seq2seq-{kind}", common) for kind in ("plain", "additive")]
+    )
+    found = compare(runs)
+    found.save(PAGES / "length.svg")
+    plain, additive = ([b["bleu"] for b in read(run, "test").scores["by_length"]] for run in runs)
+    fall, kept = plain[0] - plain[-1], additive[0] - additive[-1]
+    gap = [round(a - b, 1) for a, b in zip(additive, plain, strict=True)]
+    return {
+        "table": [found.lengths()[0], *found.lengths()[1:]],
+        "seen": f"From the shortest sentences to the longest, BLEU falls by {fall:.1f} without "
+        f"attention and by {kept:.1f} with it; attention gains {gap[0]} on the shortest and "
+        f"{gap[-1]} on the longest.",
+        "shown": fall > kept + 2 and gap[-1] > gap[0],
+        "pictures": ["length.svg"],
+    }
+
+
+def alignment(all_of: Lectures) -> Found:
+    """The alignment plot of a recurrent translator with attention shows a reordering."""
+    (run,) = all_of.train(
+        [("length-additive", "seq2seq-additive", [*all_of.translate, *all_of.sizes])]
+    )
+    trained = regard.load(run)
+    german = trained.recipe.task.source == "de"
+    sentences = (
+        ["Ein kleines Mädchen hat gestern im Park mit ihrem roten Ball gespielt.",
+         "Ein Mann , der einen blauen Helm trägt , fährt Fahrrad ."]
+        if german
+        else ["She bought a red car.", "He has blue eyes and a black dog.", "I saw a white cat."]
+    )  # fmt: skip
+    best: tuple[float, Any] = (-1.0, None)
+    for sentence in sentences:
+        sight = trained.see(sentence)
+        places = sight.alignment().weights[0].argmax(-1)  # (T,)
+        back = sum(int(b) < int(a) for a, b in pairwise(places))
+        if back > best[0]:
+            best = (back, sight)
+    count, sight = best
+    sight.save(PAGES / "alignment.svg")
+    all_of.commands.append(
+        shlex.join(["regard", "see", str(run), sight.input, "--out", "alignment.svg"])
+    )
+    return {
+        "table": [["source", "written"], [sight.input, sight.output]],
+        "seen": f"Read from top to bottom, the strongest weight steps back {int(count)} times: "
+        "there the translation takes words in another order than the source has them.",
+        "shown": count > 0,
+        "pictures": ["alignment.svg"],
+    }
+
+
+def scores(all_of: Lectures) -> Found:
+    """All scores side by side: quality, speed, memory."""
+    common = [*all_of.translate, *all_of.sizes, "model.feed=none"]
+    if not all_of.full:
+        common = [s.replace("steps=400", "steps=250") for s in common]
+    runs = all_of.train(
+        [(f"score-{name}", "seq2seq-general", [*common, f"model.score={name}"]) for name in SCORES]
+    )
+    found = compare(runs)
+    found.save(PAGES / "scores.svg")
+    rows = [["score", "BLEU", "95 % interval", "training tokens/s", "MiB in training"]]
+    for row in found.rows():
+        bill = json.loads((RUNS / row["run"] / "cost.json").read_text())
+        rows.append(
+            [
+                row["run"].removeprefix("score-"), f"{row['bleu']}",
+                f"{row['interval'][0]} – {row['interval'][1]}",
+                f"{row['training_tokens_per_second']:,.0f}",
+                f"{bill['peak_memory_bytes'] / 2**20:,.0f}",
+            ]
+        )  # fmt: skip
+    best, worst = found.rows()[0], found.rows()[-1]
+    apart = best["interval"][0] > worst["interval"][1]
+    return {
+        "table": rows,
+        "seen": f"{rows[1][0]} is best and {rows[-1][0]} worst"
+        + (", further apart than chance." if apart else ", though their intervals overlap."),
+        "shown": apart,
+        "pictures": ["scores.svg"],
+    }
+
+
+def parameters_of(recipe: str, settings: list[str]) -> int:
+    whole = read_recipe(recipe, settings)
+    with torch.device("meta"):
+        model = whole.build(Sizes(whole.text.size, whole.text.size, whole.text.joint))
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def fitting(recipe: str, settings: list[str], target: int) -> int:
+    """The hidden width, in sixteens, at which the model has about so many parameters."""
+    low, high = 2, 256
+    while low < high:
+        middle = (low + high) // 2
+        if parameters_of(recipe, [*settings, f"model.hidden={16 * middle}"]) < target:
+            low = middle + 1
+        else:
+            high = middle
+    return 16 * low
+
+
+def families(all_of: Lectures) -> Found:
+    """RNN, LSTM, LSTM with attention, Transformer: at equal parameters, at equal seconds."""
+    width = "model.width=256" if all_of.full else "model.width=96"
+    common = [*all_of.translate, width]
+    kinds: dict[str, tuple[str, list[str]]] = {
+        "RNN": ("seq2seq-plain", ["model.cell=rnn", "train.rate=0.0005"]),
+        "LSTM": ("seq2seq-plain", []),
+        "LSTM with attention": ("seq2seq-additive", []),
+        "Transformer": ("translate-tatoeba", ["model.depth=3", "model.heads=4",
+                                              "train.optimizer=adamw", "train.rate=0.001"]),
+    }  # fmt: skip
+    target = parameters_of("seq2seq-additive", [*common, *all_of.sizes])
+    wanted = []
+    for name, (recipe, more) in kinds.items():
+        settings = [*common, *more]
+        hidden = fitting(recipe, settings, target)
+        run = f"family-{name.lower().replace(' ', '-')}"
+        wanted.append((run, recipe, [*settings, f"model.hidden={hidden}"]))
+    runs = all_of.train(wanted)
+    found = compare(runs)
+    found.save(PAGES / "families.svg")
+    shortest = min(read(run, "test").curve[-1][0] for run in runs)
+    rows = [
+        ["model", "parameters", "BLEU at the end", "training s", f"loss after {shortest:.0f} s"]
+    ]
+    at_once: dict[str, float] = {}
+    for name, run in zip(kinds, runs, strict=True):
+        entry = read(run, "test")
+        losses = [loss for seconds, loss in entry.curve if seconds <= shortest * 1.001]
+        at_once[name] = losses[-1] if losses else math.inf
+        rows.append(
+            [
+                name, f"{entry.bill['parameters']:,}", f"{entry.scores['bleu']}",
+                f"{entry.bill['seconds']:,.0f}", f"{at_once[name]:.3f}",
+            ]
+        )  # fmt: skip
+    bleu = {name: read(run, "test").scores["bleu"] for name, run in zip(kinds, runs, strict=True)}
+    order = sorted(bleu, key=bleu.__getitem__)
+    return {
+        "table": rows,
+        "seen": f"At equal parameters, from worst to best: {', '.join(order)}. After equal seconds "
+        f"the lowest loss is the {min(at_once, key=at_once.__getitem__)}'s.",
+        "shown": order[-1] in ("Transformer", "LSTM with attention")
+        and order[0] in ("RNN", "LSTM"),
+        "pictures": ["families.svg"],
+    }
+
+
+def layers(all_of: Lectures) -> Found:
+    """A layer's cost against length: recurrent, convolutional, attention; and where they cross."""
+    width = 256
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    lengths = [32, 64, 128, 256, 512, 1024, 2048, *([4096, 8192] if device.type == "cuda" else [])]
+    parts: dict[str, Callable[[torch.Tensor], Any]] = {}
+    recurrent = nn.LSTM(width, width, batch_first=True).to(device)
+    plain = nn.RNN(width, width, batch_first=True).to(device)
+    convolution = nn.Conv1d(width, width, 3, padding=1).to(device)
+    attention = Attention(width, 4).to(device)
+    parts["recurrent (Elman)"] = lambda x: plain(x)[0]
+    parts["recurrent (LSTM)"] = lambda x: recurrent(x)[0]
+    parts["convolution of 3"] = lambda x: convolution(x.transpose(1, 2))
+    parts["attention"] = attention
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    times: dict[str, list[float]] = {name: [] for name in parts}
+    with torch.inference_mode():
+        for size in lengths:
+            x = torch.randn(4, size, width, device=device)
+            for name, part in parts.items():
+                part(x)
+                rounds = []
+                for _ in range(7):
+                    wait()
+                    began = time.perf_counter()
+                    part(x)
+                    wait()
+                    rounds.append(time.perf_counter() - began)
+                times[name].append(sorted(rounds)[3] * 1000)
+    draw_lines("layers.svg", lengths, times, "length", "milliseconds a layer, 4 rows", log=True)
+    crossing = {
+        name: next(
+            (n for n, a, b in zip(lengths, times["attention"], line, strict=True) if a > b), None
+        )
+        for name, line in times.items()
+        if name != "attention"
+    }
+    grows = math.log2(times["attention"][-1] / times["attention"][-2])
+    told = "; ".join(
+        f"attention costs more than {name} from length {at} on"
+        if at
+        else f"attention stays below {name} up to {lengths[-1]}"
+        for name, at in crossing.items()
+    )
+    rows = [["layer, width 256, ms", *map(str, lengths)]]
+    rows += [[name, *(f"{value:.2f}" for value in line)] for name, line in times.items()]
+    all_of.commands.append("python benchmarks/lectures.py layers")
+    return {
+        "table": rows,
+        "seen": f"{told}. From {lengths[-2]} to {lengths[-1]} the time of attention grows "
+        f"{2**grows:.1f}-fold, that of the LSTM "
+        f"{times['recurrent (LSTM)'][-1] / times['recurrent (LSTM)'][-2]:.1f}-fold.",
+        "shown": times["attention"][0] < times["recurrent (LSTM)"][0] and 2**grows > 2.2,
+        "pictures": ["layers.svg"],
+    }
+
+
+def depth(all_of: Lectures) -> Found:
+    """Residual connections and norms are what makes depth trainable."""
+    depths = [2, 6, 12, 24]
+    kinds = {
+        "pre-norm": ["model.residual=pre"],
+        "post-norm": ["model.residual=post"],
+        "no norm": ["model.residual=post", "model.norm=none"],
+        "no residual": ["model.residual=none"],
+    }
+    steps = 1000 if all_of.full else 150
+    common = [
+        "model.width=64", "model.heads=4", "task.context=64", "train.batch_tokens=1024",
+        f"train.steps={steps}", f"train.evaluate_every={steps}", f"train.save_every={steps}",
+        "train.optimizer=adamw", "train.rate=0.001",
+    ]  # fmt: skip
+    wanted = [
+        (f"depth-{kind.replace(' ', '-')}-{d}", "lm-shakespeare-cpu",
+         [*common, *more, f"model.depth={d}"])
+        for kind, more in kinds.items() for d in depths
+    ]  # fmt: skip
+    runs = all_of.train(wanted)
+    loss = {
+        run.name: json.loads((run / "results.json").read_text())["valid"]["loss"] for run in runs
+    }
+    rows = [["nats a character", *(f"{d} blocks" for d in depths)]]
+    lines: dict[str, list[float]] = {}
+    for kind in kinds:
+        lines[kind] = [loss[f"depth-{kind.replace(' ', '-')}-{d}"] for d in depths]
+        rows.append([kind, *(f"{value:.3f}" for value in lines[kind])])
+    draw_lines("depth.svg", depths, lines, "blocks", "validation loss after the same steps")
+    deep = {kind: values[-1] for kind, values in lines.items()}
+    return {
+        "table": rows,
+        "seen": f"With 24 blocks: {', '.join(f'{k} {v:.2f}' for k, v in deep.items())}; with 2: "
+        + ", ".join(f"{k} {v[0]:.2f}" for k, v in lines.items()) + ".",
+        "shown": deep["pre-norm"] + 0.2 < min(deep["no residual"], deep["post-norm"]),
+        "pictures": ["depth.svg"],
+    }  # fmt: skip
+
+
+def positions(all_of: Lectures) -> Found:
+    """Without positions a sentence is a bag; the sinusoid shifts by a linear map; beyond the
+    training length, positions differ."""
+    torch.manual_seed(0)
+    settings = TransformerSettings(32, 2, heads=4, hidden=64, dropout=0.0, position="none")
+    model = Transformer(Sizes(50, 50, True), settings).eval()
+    ids, order = torch.randint(4, 50, (1, 7)), torch.randperm(7)
+    size = torch.tensor([7])
+    with torch.no_grad():
+        plain, _ = model.encode(Pairs(ids, size, ids, size))
+        mixed, _ = model.encode(Pairs(ids[:, order], size, ids, size))
+    bag = float((mixed - plain[:, order]).abs().max())
+    table = Sinusoid(64, 1).add(torch.zeros(1, 200, 64), torch.arange(200))[0].double()
+    shift = float(max((table[:150] @ _turn(64, tau) - table[tau : 150 + tau]).abs().max()
+                      for tau in (1, 7, 50)))  # fmt: skip
+    draw_heat("sinusoid.svg", table[:100].float(), "dimension", "place")
+    steps = 2000 if all_of.full else 300
+    common = [
+        f"train.steps={steps}", f"train.evaluate_every={steps}", f"train.save_every={steps}",
+        "model.positions=256",
+    ]  # fmt: skip
+    kinds = ("learned", "sinusoid", "rotary", "none")
+    runs = all_of.train(
+        [(f"position-{k}", "lm-shakespeare-cpu", [*common, f"model.position={k}"]) for k in kinds]
+    )
+    rows = [["nats a character", "64 places, as trained", "128", "256"]]
+    longer: dict[str, list[float]] = {}
+    for kind, run in zip(kinds, runs, strict=True):
+        longer[kind] = [loss_at(run, places) for places in (64, 128, 256)]
+        rows.append([kind, *(f"{value:.3f}" for value in longer[kind])])
+    return {
+        "table": rows,
+        "seen": f"Shuffling the words only shuffles the encoder's vectors (largest difference "
+        f"{bag:.1e}). PE(t + τ) is a linear map of PE(t), whatever t (largest error {shift:.1e}). "
+        f"Read in windows of 256 instead of the 64 it was trained with, the loss of learned "
+        f"positions goes from {longer['learned'][0]:.2f} to {longer['learned'][2]:.2f}, of the "
+        f"sinusoid to {longer['sinusoid'][2]:.2f}, of rotary to {longer['rotary'][2]:.2f}.",
+        "shown": bag < 1e-4 and shift < 1e-4 and longer["learned"][2] > longer["learned"][0] + 0.1,
+        "pictures": ["sinusoid.svg"],
+    }
+
+
+def _turn(width: int, tau: int) -> torch.Tensor:
+    """The matrix that moves a sinusoid by τ: a rotation of each pair of dimensions."""
+    matrix = torch.zeros(width, width, dtype=torch.float64)
+    for i in range(0, width, 2):
+        angle = tau / 10000 ** (i / width)
+        matrix[i, i] = matrix[i + 1, i + 1] = math.cos(angle)
+        matrix[i + 1, i], matrix[i, i + 1] = math.sin(angle), -math.sin(angle)
+    return matrix
+
+
+@torch.no_grad()
+def loss_at(run: Path, places: int) -> float:
+    """The loss of a language model on windows of so many places."""
+    trained = regard.load(run)
+    text = "".join(open_text(trained.recipe.data.files("valid")[0]))[:40_000]
+    ids = torch.tensor(trained.task.text.encode([text])[0])
+    ids = ids[: len(ids) // (places + 1) * (places + 1)].view(-1, places + 1).to(trained.device)
+    total = 0.0
+    for piece in ids.split(32):
+        logits = trained.model(Tokens(piece, torch.tensor([[0, places]] * len(piece))))
+        total += float(
+            nn.functional.cross_entropy(
+                logits.flatten(0, 1), piece[:, 1:].flatten(), reduction="sum"
+            )
+        )
+    return total / ids[:, 1:].numel()
+
+
+def open_text(path: Path) -> list[str]:
+    from regard.data.read import whole_lines
+
+    return list(whole_lines(path))
+
+
+def heads(all_of: Lectures) -> Found:
+    """One, two, eight heads on the same sentence."""
+    settings = [*all_of.translate, "train.optimizer=adamw", "train.rate=0.001", "model.width=128"]
+    runs = all_of.train(
+        [(f"heads-{n}", "translate-tatoeba", [*settings, f"model.heads={n}"]) for n in (1, 2, 8)]
+    )
+    found = compare(runs)
+    rows = [["heads", "BLEU", "95 % interval", "how alike two heads are (last cross-attention)"]]
+    pictures, alike = [], {}
+    for count, run in zip((1, 2, 8), runs, strict=True):
+        trained = regard.load(run)
+        german = trained.recipe.task.source == "de"
+        sentence = (
+            "Ein kleiner Hund läuft schnell durch das Gras."
+            if german
+            else ("The little cat is sleeping on my bed.")
+        )
+        look = trained.see(sentence).of("decoder.cross")[-1]
+        flat = torch.tensor(look.weights).flatten(1)
+        flat = nn.functional.normalize(flat, dim=-1)
+        pairs = (flat @ flat.T)[~torch.eye(count, dtype=torch.bool)]
+        alike[count] = float(pairs.mean()) if count > 1 else 1.0
+        name = f"heads-{count}.svg"
+        figure.alignment(look, PAGES / name)
+        pictures.append(name)
+        all_of.commands.append(shlex.join(["regard", "see", str(run), sentence, "--out", name]))
+        scored = read(run, "test").scores
+        low, high = scored["bleu_interval"]
+        rows.append([str(count), f"{scored['bleu']}", f"{low} – {high}",
+                     f"cosine {alike[count]:.2f}" if count > 1 else "–"])  # fmt: skip
+    best = found.rows()[0]["run"].removeprefix("heads-")
+    return {
+        "table": rows,
+        "seen": f"Heads of one layer look at different things (mean cosine {alike[2]:.2f} of two, "
+        f"{alike[8]:.2f} of eight); the best score here has {best} heads. The pictures are the "
+        "mean over heads of the last layer.",
+        "shown": alike[8] < 0.95,
+        "pictures": pictures,
+    }
+
+
+def hops(all_of: Lectures) -> Found:
+    """Questions that need two facts need more than one look."""
+    steps = 8000 if all_of.full else 3000
+    data = [f"data.{p}=two-facts_{p}.txt.gz" for p in ("train", "valid", "test")]
+    common = [*data, f"train.steps={steps}", f"train.evaluate_every={steps // 6}"]
+    runs = all_of.train(
+        [(f"hops-{n}", "memory-stories", [*common, f"model.hops={n}"]) for n in (1, 2, 3)]
+    )
+    error = {
+        n: read(run, "test").scores["mean_error"] for n, run in zip((1, 2, 3), runs, strict=True)
+    }
+    trained = regard.load(runs[-1])
+    story = (
+        "1 Ada went to the garden.\n2 Ben ran to the hall.\n3 Ada took the key.\n"
+        "4 Ben took the map.\n5 Where is the key?\tgarden\t1 3"
+    )
+    trained.see(story).save(PAGES / "hops.svg")
+    all_of.commands.append(f"regard see {runs[-1]} $'{story!r}' --out hops.svg".replace("'\"", "'"))
+    return {
+        "table": [["hops", "1", "2", "3"], ["error, %", *(f"{e:.1f}" for e in error.values())]],
+        "seen": f"One look leaves {error[1]:.1f} % wrong, two {error[2]:.1f} %, three "
+        f"{error[3]:.1f} %.",
+        "shown": error[1] > min(error[2], error[3]) + 5,
+        "pictures": ["hops.svg"],
+    }
+
+
+def draw_lines(
+    name: str, x: list[int], lines: dict[str, list[float]], across: str, up: str, log: bool = False
+) -> None:
+    from matplotlib.figure import Figure
+
+    chart = Figure(figsize=(6, 4), layout="constrained")
+    axes = chart.add_subplot()
+    for number, (label, values) in enumerate(lines.items()):
+        axes.plot(x, values, "os^Dv"[number % 5] + "-", label=label)
+    if log:
+        axes.set(xscale="log", yscale="log")
+    axes.set_xticks(x, [str(value) for value in x])
+    axes.minorticks_off()
+    axes.set(xlabel=across, ylabel=up)
+    axes.legend()
+    chart.savefig(PAGES / name, metadata={"Date": None})
+
+
+def draw_heat(name: str, values: torch.Tensor, across: str, up: str) -> None:
+    from matplotlib.figure import Figure
+
+    chart = Figure(figsize=(6, 4), layout="constrained")
+    axes = chart.add_subplot()
+    image = axes.imshow(values.numpy(), cmap="viridis", aspect="auto", interpolation="nearest")
+    axes.set(xlabel=across, ylabel=up)
+    chart.colorbar(image, ax=axes)
+    chart.savefig(PAGES / name, metadata={"Date": None})
+
+
+CLAIMS: dict[str, Callable[[Lectures], Found]] = {
+    "length": length,
+    "alignment": alignment,
+    "scores": scores,
+    "families": families,
+    "layers": layers,
+    "depth": depth,
+    "positions": positions,
+    "heads": heads,
+    "hops": hops,
+}
+
+WORDS = [  # a word of the lectures, and where it is in the house
+    ("recurrent net, LSTM, GRU", "`parts/recurrent.py`: `CELLS`, `Recurrent`; `models/rnn.py`"),
+    ("bidirectional", "`parts/recurrent.py`: `Reader`"),
+    ("encoder–decoder", "`models/seq2seq.py`; `models/transformer.py`"),
+    (
+        "score: dot, scaled dot, general, additive, MLP, cosine, location",
+        "`parts/score.py`: `SCORES`",
+    ),
+    ("soft and hard attention", "`parts/pick.py`: `Soft`, `Hard`, `Gumbel`"),
+    ("global and local attention", "`parts/window.py`: `Everywhere`, `Monotonic`, `Predictive`"),
+    ("coverage, context, alignment", "`parts/align.py`: `Align`"),
+    ("input feeding", "`models/seq2seq.py`: the setting `feed`"),
+    ("memory network, hop", "`models/memory.py`: `Memory`, `Hop`; `tasks/story.py`"),
+    ("multi-head attention", "`parts/attention.py`: `Attention`"),
+    ("position", "`parts/position.py`, `parts/relative.py`"),
+    ("residual, layer norm", "`parts/norm.py`: `RESIDUALS`, `NORMS`"),
+    ("mask", "`parts/mask.py`"),
+    ("greedy, sampling, beam search", "`decode/`"),
+]
+
+
+def page() -> str:
+    """docs/lectures.md, of all claims whose numbers are there."""
+    lines = [
+        "# The lectures' claims, shown",
+        "",
+        "Each claim below was put to the test by the commands beside it; the sentence after the "
+        "table is computed from the numbers. `make lectures` makes the page again with small "
+        "settings; `python benchmarks/lectures.py --full --multi30k FOLDER` with large ones, on a "
+        "GPU. A claim that did not show is said not to have shown.",
+        "",
+    ]
+    for number, (name, claim) in enumerate(CLAIMS.items(), 1):
+        path = PAGES / f"{name}.json"
+        title = " ".join((claim.__doc__ or "").split())
+        lines += [f"## {number}. {title}", ""]
+        if not path.is_file():
+            lines += ["Not measured yet.", ""]
+            continue
+        found = json.loads(path.read_text(encoding="utf-8"))
+        head, *rows = found["table"]
+        lines += [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+        lines += ["", f"**{'Shown' if found['shown'] else 'Not shown here'}.** {found['seen']}", ""]
+        lines += [f"![{name}](lectures/{picture})" for picture in found["pictures"]]
+        lines += ["", f"{found['settings']}; {found['machine']}; {found['minutes']} min.", ""]
+        lines += ["```", *found["commands"], "```", ""]
+    lines += ["## Where each word of the lectures is", "", "| word | place |", "| --- | --- |"]
+    lines += [f"| {word} | {place} |" for word, place in WORDS]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("claims", nargs="*", metavar="CLAIM", help=", ".join(CLAIMS))
+    parser.add_argument("--full", action="store_true", help="large settings, for a GPU")
+    parser.add_argument("--multi30k", default="", help="the folder of Multi30k, gzipped")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--page", action="store_true", help="only put the page together")
+    given = parser.parse_args()
+    unknown = [name for name in given.claims if name not in CLAIMS]
+    if unknown:
+        parser.error(f"no claim '{unknown[0]}'; there are {', '.join(CLAIMS)}")
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for name in [] if given.page else given.claims or CLAIMS:
+        began = time.perf_counter()
+        all_of = Lectures(given.full, given.multi30k, given.jobs)
+        found = CLAIMS[name](all_of)
+        on_gpu = torch.cuda.is_available()
+        found |= {
+            "settings": f"{'Full' if given.full else 'Small'} settings"
+            + (f", {all_of.corpus}" if "length" in name or name in
+               ("alignment", "scores", "families", "heads") else ""),
+            "machine": torch.cuda.get_device_name() if on_gpu else f"2 cores of an {processor()}",
+            "minutes": round((time.perf_counter() - began) / 60, 1),
+            "commands": [c.replace(given.multi30k, "FOLDER") if given.multi30k else c
+                         for c in dict.fromkeys(all_of.commands)],
+        }  # fmt: skip
+        text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        (PAGES / f"{name}.json").write_text(text, encoding="utf-8")
+        print(name, "shown" if found["shown"] else "NOT SHOWN", found["seen"], flush=True)
+    (ROOT / "docs/lectures.md").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
