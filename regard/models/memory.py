@@ -56,8 +56,7 @@ class Hop(nn.Module):
         seen = (mask | ~told)[:, None, None]  # a softmax needs something to choose from
         found = self.attend(q[:, None, None], k[:, None], v[:, None], seen)  # (B, 1, 1, D)
         scores = (q[:, None] @ k.transpose(1, 2)).masked_fill(~mask[:, None], 0.0)  # (B, 1, M)
-        # Divided by how many there are, so that long and short stories weigh alike.
-        plain = scores @ v / mask.sum(1).clamp_min(1)[:, None, None]  # (B, 1, D)
+        plain = scores @ v  # (B, 1, D)
         soft = found[:, 0].masked_fill(~told[..., None], 0.0)  # where nothing is told
         return torch.where(linear, plain, soft)[:, 0]
 

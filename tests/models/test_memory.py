@@ -55,7 +55,7 @@ def test_it_is_the_papers_formula(encoding, tie, linear):
                 for t in (first, first + 1)
             )
             p = torch.stack([u @ mi for mi in m])
-            p = p / count if linear else p.softmax(0)
+            p = p if linear else p.softmax(0)
             o = sum(pi * ci for pi, ci in zip(p, c, strict=True))
             u = (u if tie == "adjacent" else model.carry.weight @ u) + o
         writes = model.words[-1] if tie == "adjacent" else model.output
