@@ -298,6 +298,7 @@ def compare(
 ) -> None:
     """Quality, size, speed and cost of runs side by side; settings go to what is trained."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from .see.compare import WRITERS
@@ -318,17 +319,20 @@ def compare(
         for name in names:
             folders.append(Path("runs") / Path(name).stem)
             if not (folders[-1] / "results.json").is_file():
-                _train(name, settings, folders[-1], fresh=False)
+                _train(name, settings, folders[-1], fresh=False, to_stderr=as_json)
+            else:
+                _check_same(name, settings, folders[-1])
     found = side_by_side(folders, on)
     if as_json:
-        print(json.dumps(found.rows(), ensure_ascii=False))
+        for row in found.rows():
+            print(json.dumps(row, ensure_ascii=False))
     else:
         heads = [head for head, _ in found.columns()]
         for rows in ([heads, *found.cells()], found.lengths()):
             if rows:
                 table = Table(*rows[0])
-                for row in rows[1:]:
-                    table.add_row(*row)
+                for cells in rows[1:]:
+                    table.add_row(*map(escape, cells))
                 Console().print(table)
         for note in found.notes():
             Console().print(note, highlight=False)
@@ -381,7 +385,26 @@ def _load(run: Path, overrides: Sequence[str]) -> Run:
     return load(run, *kept, device=device)
 
 
-def _train(recipe: str, settings: Sequence[str], run: Path | None, fresh: bool) -> None:
+def _check_same(name: str, settings: Sequence[str], folder: Path) -> None:
+    """A run that is there must be what the recipe and the settings ask for."""
+    from .train.recipe import read, read_run
+
+    asked, there = read(name, settings), read_run(folder)
+    for section in ("task", "text", "model", "train"):
+        if getattr(asked, section) != getattr(there, section):
+            raise InputError(
+                f"{folder}: the run must be what {name} with these settings asks for, but its "
+                f"[{section}] is another; compare it by its folder, or move it away."
+            )
+
+
+def _train(
+    recipe: str,
+    settings: Sequence[str],
+    run: Path | None,
+    fresh: bool,
+    to_stderr: bool = False,
+) -> None:
     """Train with the progress drawn; Ctrl-C saves first."""
     import os
 
@@ -389,7 +412,7 @@ def _train(recipe: str, settings: Sequence[str], run: Path | None, fresh: bool) 
 
     from .see.run import train as start
 
-    console = Console()
+    console = Console(stderr=to_stderr)
     asked: list[int] = []
     leads = os.environ.get("RANK", "0") == "0"
     drawing = Drawing(console) if leads else None

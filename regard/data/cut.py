@@ -34,8 +34,12 @@ class Plan(Protocol):
     def epoch(self, number: int) -> Any: ...
     def largest(self) -> Any: ...
 
+    def usual(self) -> Any:
+        """A batch to count FLOPs a token on; running text is all alike."""
+        return self.largest()
 
-class Stream:
+
+class Stream(Plan):
     """The text as `rows` long strips, read side by side, `context` tokens at a time.
 
     What a model carries from one batch it takes into the next. With `vary`, lengths are drawn
@@ -76,7 +80,7 @@ class Stream:
         return Cut(np.arange(self.rows, dtype=np.int64) * self.strip, longest)
 
 
-class Windows:
+class Windows(Plan):
     """Pieces of `context` tokens, from anywhere: each epoch shifts the grid, then shuffles it."""
 
     def __init__(self, size: int, rows: int, context: int, seed: int) -> None:
@@ -98,7 +102,7 @@ class Windows:
         return Cut(np.zeros(self.rows, np.int64), self.context)
 
 
-class Packed:
+class Packed(Plan):
     """Whole documents packed into rows, best fit first; longer ones are cut into rows of their own.
 
     A document lies between two of `starts`. Its end begins the next in its row, so behind a piece

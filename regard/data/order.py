@@ -71,6 +71,10 @@ class Order:
             batches.append(left)
         return [batches[i] for i in chance.permutation(len(batches))]
 
+    def usual(self) -> Rows:
+        """A batch to count FLOPs a token on: here they hardly depend on the length."""
+        return self.largest()
+
     def largest(self) -> Rows:
         """The worst batch there can be, to try memory with before the work begins."""
         areas = self.rows_at * self.bounds * (self.counts > 0)
@@ -106,6 +110,11 @@ class Shuffled:
 
     def largest(self) -> Rows:
         return np.argsort(-self.lengths, kind="stable")[: self.rows]
+
+    def usual(self) -> Rows:
+        """A batch of middling rows."""
+        first = (len(self.lengths) - self.rows) // 2
+        return np.argsort(self.lengths, kind="stable")[first : first + self.rows]
 
 
 def bounds(longest: int, multiple: int, budget: int) -> list[int]:

@@ -37,8 +37,9 @@ class Settings:
         paths = []
         for name in [named] if isinstance(named, str) else named:
             path = Path(self.root) / name
-            paths += sorted(path.parent.glob(path.name)) if "*" in path.name else [path]
-        for path in paths or [Path(self.root) / str(named)]:
+            found = sorted(path.parent.glob(path.name)) if "*" in path.name else []
+            paths += found or [path]  # a pattern that finds nothing is named like a missing file
+        for path in paths:
             if not path.exists():
                 advice = self.obtain or "check data.root and the name."
                 raise DataError(f"{path}: no such file, though data.{part} names it; {advice}")

@@ -99,9 +99,11 @@ class Captured:
         cached = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)  # a captured graph must make its own casts
         torch.clear_autocast_cache()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            logits = self.one(last, state, places)
-        torch.set_autocast_cache_enabled(cached)
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                logits = self.one(last, state, places)
+        finally:
+            torch.set_autocast_cache_enabled(cached)
         for place, before in zip(places, kept, strict=True):
             place.copy_(before)
         return Graph(graph, last, logits, places)

@@ -72,6 +72,7 @@ class Memory(nn.Module):
     Settings = MemorySettings
     looks: ClassVar = {"hops.*": ("question", "story")}
     longest = None
+    linear: Tensor  # whether the softmax is left out
 
     def __init__(self, sizes: Sizes, settings: MemorySettings = MemorySettings()) -> None:
         super().__init__()
@@ -97,7 +98,7 @@ class Memory(nn.Module):
 
     def at(self, part: float) -> None:
         """Told before every step how much of the training is done."""
-        self.linear.fill_(part <= self.settings.linear_start)  # type: ignore[operator]
+        self.linear.fill_(part <= self.settings.linear_start)
 
     def forward(self, batch: Stories) -> Tensor:
         logits: Tensor = self.output(self.states(batch).states)
@@ -109,13 +110,14 @@ class Memory(nn.Module):
         ages = self.ages(batch.counts, told)
         q = self.encode(batch.question, self.asked)  # (B, D)
         adjacent = self.settings.tie == "adjacent"
+        linear = self.linear & self.training  # what answers, answers by softmax
         memories = [
             self.encode(batch.sentences, words) + time(ages)  # (B, M, D)
             for words, time in zip(self.words, self.times, strict=True)
         ]
         for number, hop in enumerate(self.hops):
             first = number if adjacent else 0
-            found = hop(q, memories[first], memories[first + 1], mask, self.linear)
+            found = hop(q, memories[first], memories[first + 1], mask, linear)
             found, q = self.dropout(found), q if self.carry is None else self.carry(q)
             q = self.gates[number](q).sigmoid() * (found - q) + q if self.gates else q + found
         return Passed(q[:, None])
@@ -148,6 +150,7 @@ class Memory(nn.Module):
         age = (counts[:, None] - 1 - told).clamp_min(0)
         if self.training and self.settings.noise:
             empty = torch.rand(age.shape, device=age.device) < self.settings.noise
+            empty = empty & (told < counts[:, None])
             # Empty sentences told after this one: counted from the newest back.
             age = age + empty.flip(1).cumsum(1).flip(1)
         return age.clamp_max(self.settings.ages - 1)

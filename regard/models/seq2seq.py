@@ -107,7 +107,9 @@ class Seq2Seq(nn.Module):
         self.looks = {"align": ("outputs", "source")} if self.align else {}
         self.join = nn.Linear(s.hidden * (2 if self.align else 1), s.width)
         rewarded = self.align is not None and s.pick == "hard"
-        self.baseline = nn.Linear(s.width, 1) if rewarded else None
+        self.baseline = nn.Linear(s.hidden, 1) if rewarded else None
+        # Whether a step needs what the one before it came to.
+        self.by_step = s.feed != "none" or s.coverage
         self.dropout = nn.Dropout(s.dropout)
 
     def forward(self, batch: Pairs) -> Tensor:
@@ -118,17 +120,18 @@ class Seq2Seq(nn.Module):
         """All steps at once where none needs what the one before it came to."""
         past, source = self.read(batch)
         x = self.dropout(self.target(batch.inputs))  # (B, T, D)
-        by_step = self.settings.feed != "none" or self.settings.coverage
         states, looked = [], []
-        for piece in x.split(1, 1) if by_step else [x]:
+        for piece in x.split(1, 1) if self.by_step else [x]:
             state, past, aligned = self.advance(piece, past, source)
             states.append(state)
             looked.append(aligned)
         whole = torch.cat(states, 1)  # (B, T, D)
         if self.baseline is None or not self.training:
             return Passed(whole)
-        weights, picked = (torch.cat([a[i] for a in looked if a], 2) for i in (1, 2))
-        return Passed(whole, penalty=self.reward(whole, batch, weights, picked))
+        found = [aligned for aligned in looked if aligned is not None]
+        weights, picked = (torch.cat([a[i] for a in found], 2) for i in (1, 2))
+        query = torch.cat([a.query for a in found], 1)  # (B, T, W)
+        return Passed(whole, penalty=self.reward(whole, query, batch, weights, picked))
 
     def read(self, batch: Pairs) -> tuple[Past, Source | None]:
         """The source as the decoder meets it: where it begins, and what it can look at."""
@@ -176,11 +179,14 @@ class Seq2Seq(nn.Module):
         looked: Aligned = self.align(query, source, places, past.covered)
         return looked
 
-    def reward(self, states: Tensor, batch: Pairs, weights: Tensor, picked: Tensor) -> Tensor:
+    def reward(
+        self, states: Tensor, query: Tensor, batch: Pairs, weights: Tensor, picked: Tensor
+    ) -> Tensor:
         """The sampled gradient of a draw: how much likelier the right word was than expected after
         it, times the gradient of the draw's own log-probability (Williams 1992; Xu et al. 2015).
 
-        What is expected is learned beside it. Where later words depend on a draw, they count too.
+        What is expected is learned beside it, from the query alone: it must not know the draw.
+        Where later words depend on a draw, they count too.
         """
         assert self.baseline is not None
         states = states.detach()
@@ -192,11 +198,12 @@ class Seq2Seq(nn.Module):
             )
             found = [-F.cross_entropy(self.output(x), y, reduction="none") for x, y in pairs]
             gain = torch.cat(found).unflatten(0, batch.labels.shape) * batch.real  # (B, T)
-            if self.settings.feed != "none":
+            if self.by_step:
                 gain = gain.flip(1).cumsum(1).flip(1)
-        expected = self.baseline(states)[..., 0].float()  # (B, T)
+        expected = self.baseline(query.detach())[..., 0].float()  # (B, T)
         chance = Hard.log_chance(weights, picked).sum(1)  # (B, T)
-        entropy = -(weights * weights.clamp_min(1e-9).log()).sum((1, 3))
+        shares = weights / weights.sum(-1, keepdim=True).clamp_min(1e-9)  # a window lessens some
+        entropy = -(shares * shares.clamp_min(1e-9).log()).sum((1, 3))
         loss = (expected - gain) ** 2 - (gain - expected.detach()) * chance
         loss = loss - self.settings.exploration * entropy
         mean: Tensor = (loss * batch.real).sum() / batch.real.sum().clamp_min(1)

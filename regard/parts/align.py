@@ -48,6 +48,7 @@ class Aligned(NamedTuple):
     context: Tensor  # (B, T, D) c_t = Σ w_i(t) h_i
     weights: Tensor  # (B, H, T, S)
     picked: Tensor  # (B, H, T, S)
+    query: Tensor  # (B, T, D) who looked
 
 
 class Align(nn.Module):
@@ -92,9 +93,9 @@ class Align(nn.Module):
             keys, group = keys + covered[..., None] * self.coverage, 1
         rows, steps = query.shape[:2]
         q, places = (x.reshape(rows // group, group * steps, *x.shape[2:]) for x in (query, places))
-        mixed, *weights = self.attend(self.split(self.query(q)), keys, values, mask, places)
+        mixed, weights, picked = self.attend(self.split(self.query(q)), keys, values, mask, places)
         context = self.output(mixed.transpose(1, 2).flatten(-2)).reshape(rows, steps, -1)
-        return Aligned(context, *(self.apart(w, group) for w in weights))
+        return Aligned(context, self.apart(weights, group), self.apart(picked, group), query)
 
     @staticmethod
     def apart(weights: Tensor, group: int) -> Tensor:

@@ -53,7 +53,7 @@ class Predictive(nn.Module):
             nn.init.uniform_(part, -bound, bound)
 
     def forward(self, q: Tensor, mask: Tensor, places: Tensor) -> Seen:
-        where = by_head(by_head(q, self.weight).tanh(), self.value)[..., 0].sigmoid()  # (B, H, T)
+        where = by_head(by_head(q, self.weight).tanh(), self.value)[..., 0].float().sigmoid()
         apart = distance(where * last(mask), mask)
         taper = (-(apart**2) / (2 * (self.reach / 2) ** 2)).exp()
         return mask & (apart <= self.reach), taper

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, RunError
+from .figure import plain
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class Comparison:
         ]
         parts = []
         for table in tables:
-            lines = [f"| {' | '.join(row)} |" for row in table]
+            safe = [[cell.replace("|", "\\|") for cell in row] for row in table]
+            lines = [f"| {' | '.join(row)} |" for row in safe]
             lines.insert(1, "| --- " * len(table[0]) + "|")
             parts.append("\n".join(lines))
         return "\n\n".join([*parts, *self.notes()]) + "\n"
@@ -174,14 +176,15 @@ class Comparison:
             low, high = row["interval"] or (value, value)
             error = [[max(0.0, value - low)], [max(0.0, high - value)]]
             axes["quality"].barh(number, value, xerr=error, color=f"C{number % 10}", capsize=3)
-            style = {**styles[number // 10 % 4], "color": f"C{number % 10}", "label": row["run"]}
+            style = {**styles[number // 10 % 4], "color": f"C{number % 10}"}
+            style["label"] = plain(row["run"])
             if "length" in axes and row["by_length"]:
                 middles = [(b["from"] + b["to"]) / 2 for b in row["by_length"]]
                 heights = [_value(b) for b in row["by_length"]]
                 axes["length"].plot(middles, heights, marker="o", **style)
             if "time" in axes:
                 axes["time"].plot(*zip(*by_name[row["run"]].curve, strict=True), **style)
-        axes["quality"].set_yticks(range(len(rows)), [row["run"] for row in rows])
+        axes["quality"].set_yticks(range(len(rows)), [plain(row["run"]) for row in rows])
         axes["quality"].invert_yaxis()
         axes["quality"].set_xlabel(self.headline)
         if "length" in axes:
@@ -224,10 +227,12 @@ WRITERS: dict[str, Callable[[Comparison, Path], object]] = {
 
 def compare(folders: Sequence[str | Path], on: str = "test") -> Comparison:
     """The runs in these folders; refused where their scores do not mean the same."""
-    entries = [read(Path(folder), on) for folder in folders]
-    names = [entry.name for entry in entries]
-    if not entries or len(set(names)) < len(names):
+    paths = [Path(folder).resolve() for folder in folders]
+    if not paths or len(set(paths)) < len(paths):
         raise InputError("compare: name at least one run, and each only once.")
+    last = [path.name for path in paths]
+    names = [p.name if last.count(p.name) == 1 else f"{p.parent.name}/{p.name}" for p in paths]
+    entries = [read(Path(f), on, name) for f, name in zip(folders, names, strict=True)]
     first = entries[0]
     for other in entries[1:]:
         for what, value in first.measured_as.items():
@@ -239,7 +244,7 @@ def compare(folders: Sequence[str | Path], on: str = "test") -> Comparison:
     return Comparison(entries)
 
 
-def read(folder: Path, on: str) -> Entry:
+def read(folder: Path, on: str, name: str = "") -> Entry:
     """What a run folder says of itself."""
     try:
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
@@ -249,20 +254,32 @@ def read(folder: Path, on: str) -> Entry:
             f"{folder}: a finished run is needed, with results.json and cost.json; "
             "`regard train` makes one."
         ) from error
-    scores = results.get(on)
-    if scores is None or "headline" not in scores:
+    scores = results.get(on) if isinstance(results, dict) else None
+    if not isinstance(scores, dict) or "headline" not in scores:
         raise RunError(
             f"{folder}: there are no scores on {on} that can be compared; "
             f"run `regard evaluate {folder} --on {on}`."
         )
-    return Entry(folder.resolve().name, scores, bill, curve(folder / "metrics.jsonl"))
+    entry = Entry(name or folder.resolve().name, scores, bill, curve(folder / "metrics.jsonl"))
+    try:
+        float(entry.row()[entry.headline])
+        assert entry.measured_as and isinstance(scores["higher_is_better"], bool)
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise RunError(
+            f"{folder}: results.json and cost.json must be whole, but {error} is missing or is no "
+            f"number; run `regard evaluate {folder} --on {on}`."
+        ) from error
+    return entry
 
 
 def curve(path: Path) -> list[tuple[float, float]]:
     """Validation loss by seconds of training, where both were logged."""
     seconds, found = 0.0, []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError:  # a process was killed while it wrote
+            continue
         if event.get("event") == "step":
             seconds += event["seconds"]
         elif event.get("event") == "scored":

@@ -20,8 +20,8 @@ def alignment(look: Look, path: Path) -> None:
     )
     axes = chart.add_subplot()
     image = axes.imshow(weights, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
-    axes.set_xticks(range(width), [_plain(token) for token in look.columns], rotation=45, ha="left")
-    axes.set_yticks(range(height), [_plain(token) for token in look.rows])
+    axes.set_xticks(range(width), [plain(token) for token in look.columns], rotation=45, ha="left")
+    axes.set_yticks(range(height), [plain(token) for token in look.rows])
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     for side in axes.spines.values():
@@ -33,6 +33,6 @@ def alignment(look: Look, path: Path) -> None:
     chart.savefig(path, dpi=150, metadata=stamp)
 
 
-def _plain(token: str) -> str:
+def plain(token: str) -> str:
     """A token as shown to people; a dollar sign would start a formula."""
     return token.replace("▁", " ").strip().replace("$", r"\$") or "␣"

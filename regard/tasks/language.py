@@ -250,6 +250,9 @@ class Language(Writer):
             ends += last and self.settings.lines
             texts += last
         s = self.settings
+        # What is unknown is cheap, so that a smaller vocabulary would seem the better one.
+        whole = self.kind in ("words", "spaced", "characters")
+        unknown = f", vocabulary of {self.text.size}" if whole else ""
         context = {
             "stream": "whole set in order, state carried"
             if getattr(model, "carries", False)
@@ -263,9 +266,13 @@ class Language(Writer):
             "perplexity": round(math.exp(min(nll / tokens, 700.0)), 4),
             "perplexity_unit": f"token ({self.kind or 'of text.vocabulary'}), {context[s.cut]}",
             "word_perplexity": round(math.exp(min(nll / max(words + ends, 1), 700.0)), 4),
-            "word_perplexity_unit": "word between spaces" + (", line ends counted" if ends else ""),
+            "word_perplexity_unit": "word between spaces"
+            + (", line ends counted" if ends else "")
+            + unknown,
             "bits_per_byte": round(nll / math.log(2) / max(size, 1), 5),
-            "bits_per_byte_unit": "byte of the file's text" + (" with line ends" if ends else ""),
+            "bits_per_byte_unit": "byte of the file's text"
+            + (" with line ends" if ends else "")
+            + unknown,
             "headline": "word_perplexity" if self.kind in ("words", "spaced") else "bits_per_byte",
             "tokens": tokens,
             "words": words + ends,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,15 @@ class StorySettings:
 
 
 def words(text: str) -> str:
-    """Lower-case words with a space between: what is left of a sentence."""
-    return " ".join(re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text.lower()))
+    """Lower-case words with a space between: what is left of a sentence.
+
+    A mark belongs to the letter before it; a sign inside a word (don't, well-known) stays.
+    """
+    kept = (
+        c if c.isalnum() or c in "'’-" or unicodedata.category(c)[0] == "M" else " "
+        for c in unicodedata.normalize("NFC", text.lower())
+    )
+    return " ".join(filter(None, (word.strip("'’-") for word in "".join(kept).split())))
 
 
 def one_word(answer: str) -> str:
@@ -62,7 +70,7 @@ def one_word(answer: str) -> str:
 def read(files: Sequence[Path], faults: Faults) -> Iterator[Example]:
     """The questions of bAbI files; each file is a task, named as the file is."""
     for path in files:
-        task = re.sub(r"[_.-]?(train|valid|test)?(\.txt)?(\.gz)?$", "", path.name) or path.name
+        task = re.sub(r"[_-](train|valid|test)$", "", path.name.partition(".")[0])
         story: list[str] = []
         places: dict[int, int] = {}  # of a line's number in the story
         before = 0
@@ -70,8 +78,11 @@ def read(files: Sequence[Path], faults: Faults) -> Iterator[Example]:
             where = f"{path}:{at}"
             if not line.strip():
                 continue
+            if not is_text(line):
+                faults.report(where, "the text must be UTF-8, but is not")
+                continue
             number, _, rest = line.strip().partition(" ")
-            if not is_text(line) or not number.isdecimal() or int(number) not in (1, before + 1):
+            if not is_number(number) or int(number) not in (1, before + 1):
                 faults.report(
                     where,
                     f"a line must begin with its number in the story, 1 or {before + 1}, but "
@@ -91,30 +102,36 @@ def read(files: Sequence[Path], faults: Faults) -> Iterator[Example]:
                     where, "a question must have an answer after a tab, but this one has none"
                 )
             else:
-                named = [int(n) for n in support.split() if n.isdecimal()]
+                named = [int(n) for n in support.split() if is_number(n)]
                 found = [places[n] for n in named if n in places]
                 yield Example(list(story), asked.strip(), answer, found, task, where)
 
 
+def is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10
+
+
 def parse(text: str, number: int = 1) -> Example:
     """A story and its question as somebody types them, or as lines of a bAbI file."""
+    rows = [row for row in map(str.strip, text.split("\n")) if row]
+    numbered = "\t" in text or len(rows) > 1
+    numbered = numbered and all(is_number(row.partition(" ")[0]) for row in rows)
+    if not numbered:
+        rows = [piece for row in rows for piece in re.split(r"(?<=[.?!])\s+", row)]
     told: list[str] = []
-    asked = ""
-    support: list[int] = []
     places: dict[int, int] = {}
-    pieces = text.split("\n") if "\n" in text else re.split(r"(?<=[.?!])\s+", text)
-    for piece in filter(None, map(str.strip, pieces)):
-        numbered = re.match(r"(\d+)\s+", piece)
-        plain, _, more = piece[numbered.end() if numbered else 0 :].partition("\t")
-        if plain.rstrip().endswith("?"):
-            asked = plain.strip()
+    asked, support = "", list[int]()
+    for row in rows:
+        first, _, rest = row.partition(" ") if numbered else ("0", "", row)
+        plain, _, more = rest.partition("\t")
+        plain = plain.strip()
+        asked = plain if plain.endswith("?") else ""
+        if asked:
             named = more.partition("\t")[2].split()
-            support = [places[int(n)] for n in named if n.isdecimal() and int(n) in places]
+            support = [places[int(n)] for n in named if is_number(n) and int(n) in places]
             continue
-        asked = ""
-        if numbered:
-            places[int(numbered[1])] = len(told)
-        told.append(plain.strip())
+        places[int(first)] = len(told)
+        told.append(plain)
     if not words(asked):
         raise InputError(
             f"input {number}: the last sentence must be a question, ending in '?', but is "
@@ -306,7 +323,11 @@ class Story:
         for start in range(0, len(examples), CHUNK):
             logits = model(self.stories(examples[start : start + CHUNK]).to(device))[:, 0]
             logits[:, sorted(self.text.specials)] = float("-inf")
-            best = logits.float().log_softmax(-1).topk(min(count, logits.shape[1] - 4), -1)
+            best = (
+                logits.float()
+                .log_softmax(-1)
+                .topk(min(count, logits.shape[1] - len(self.text.specials)), -1)
+            )
             for scores, ids in zip(best.values.tolist(), best.indices.tolist(), strict=True):
                 yield list(zip(self.text.decode([[i] for i in ids]), scores, strict=True))
 
@@ -407,5 +428,6 @@ class Story:
         if not examples:
             raise DataError(f"{files[0]}: there must be a question to answer, but there is none.")
         given = [ranked[0][0] for ranked in self.rank(model, examples)]
-        right = [a == one_word(e.answer) for a, e in zip(given, examples, strict=True)]
+        wanted = [self.text.normalise(one_word(example.answer)) for example in examples]
+        right = [a == b for a, b in zip(given, wanted, strict=True)]
         return examples, np.array(right, float)

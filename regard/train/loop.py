@@ -86,7 +86,8 @@ def fit(
     backward = make_backward(model, loss, world, way_to_compile(settings, device), precision)
     largest = task.batch(stores["train"], plan.largest(), np.random.default_rng(settings.seed))
     try_largest(backward, model, largest, world, settings)
-    example = cost.count(recipe.build, task.sizes, largest)
+    usual = task.batch(stores["train"], plan.usual(), np.random.default_rng(settings.seed))
+    example = cost.count(recipe.build, task.sizes, usual)
     peak = cost.peak_rate(device)
     yield Begun(
         progress.step,
@@ -102,7 +103,7 @@ def fit(
     )
 
     log = Log(folder, settings) if world.leads else None
-    window = Window(device, example.flops / largest.tokens / (peak.flops * world.size))
+    window = Window(device, example.flops / usual.tokens / (peak.flops * world.size))
     began = time.perf_counter() - progress.seconds
 
     def spent() -> float:
@@ -158,7 +159,7 @@ def fit(
     if world.leads:
         with optim.averaged(optimizer):
             weights = chosen_weights(folder, settings, model, progress)
-        flops = example.flops / largest.tokens * progress.tokens
+        flops = example.flops / usual.tokens * progress.tokens
         write_bill(folder, settings, example.parameters, flops, peak, progress, energy, device)
         checkpoint.write_weights(folder / "model.safetensors", weights)
         (folder / BEST).unlink(missing_ok=True)

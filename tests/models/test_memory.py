@@ -40,7 +40,7 @@ def sentence(ids, table, encoding, places):
 @torch.no_grad()
 def test_it_is_the_papers_formula(encoding, tie, linear):
     model, batch = make(encoding=encoding, tie=tie, hops=3, linear_start=0.5), random_stories()
-    model.at(0.4 if linear else 0.6)
+    model.train().at(0.4 if linear else 0.6)
     for b in range(len(batch)):
         count = int(batch.counts[b])
         u = sentence(batch.question[b], model.asked, encoding, model.places)
@@ -77,10 +77,10 @@ def test_a_gate_weighs_the_old_against_the_new():
 
 def test_noise_makes_sentences_seem_older_in_training_only():
     model = Memory(SIZES, MemorySettings(width=6, ages=2000, noise=0.25))
-    counts, told = torch.full((500,), 9), torch.arange(9)
-    assert (model.eval().ages(counts, told) == torch.arange(8, -1, -1)).all()
+    counts, told = torch.full((500,), 9), torch.arange(14)  # five of them padding
+    assert (model.eval().ages(counts, told)[:, :9] == torch.arange(8, -1, -1)).all()
     torch.manual_seed(0)
-    older = (model.train().ages(counts, told) - torch.arange(8, -1, -1)).float()
+    older = (model.train().ages(counts, told)[:, :9] - torch.arange(8, -1, -1)).float()
     assert older.min() == 0 and (older[:, :-1] >= older[:, 1:]).all()
     wanted = 0.25 * torch.arange(9, 0, -1)
     torch.testing.assert_close(older.mean(0), wanted, atol=0.12, rtol=0)
@@ -104,4 +104,9 @@ def test_the_linear_start_ends_and_is_not_kept():
     assert bool(model.linear)
     model.at(0.31)
     assert not bool(model.linear) and "linear" not in model.state_dict()
+    batch = random_stories()
+    softmax = model(batch)
+    model.at(0.1)  # answers go by softmax at any time
+    assert torch.equal(model(batch), softmax)
+    assert not torch.allclose(model.train()(batch), softmax)
     assert math.isclose(float(make(linear_start=0.0).linear), 0.0)

@@ -128,3 +128,24 @@ def test_settings_that_contradict_each_other_are_refused():
         make(attention="none", feed="context")
     with pytest.raises(AssertionError, match="3 heads cannot share a width of 16"):
         make(heads=3)
+
+
+def test_the_reward_does_not_know_the_draw_it_judges():
+    """Two places, one right: the right draw must be pushed up however good the baseline is."""
+    torch.manual_seed(0)
+    model = Seq2Seq(
+        SIZES, Seq2SeqSettings(width=12, hidden=16, dropout=0.0, pick="hard", tie="none")
+    )
+    batch = random_pairs(64).share(0, 1)
+    seen = []
+    model.baseline.register_forward_hook(lambda part, given, out: seen.append(given[0]))
+    model.train()
+    torch.manual_seed(1)
+    model.states(batch)
+    torch.manual_seed(2)  # other draws
+    model.states(batch)
+    assert torch.equal(seen[0], seen[1])
+    passed = model.states(batch)
+    passed.penalty.backward()
+    assert model.align.attend.score.weight.grad.abs().sum() > 0
+    assert model.output.weight.grad is None  # the words' own loss is not the reward's to change

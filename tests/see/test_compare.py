@@ -98,6 +98,39 @@ def test_what_is_not_a_finished_run_is_named(tmp_path):
         compare([run, run])
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("results.json", "[]"),
+        ("results.json", '{"test": 5}'),
+        ("results.json", '{"test": {"headline": "bleu"}}'),
+        ("results.json", '{"test": {"headline": "bleu", "bleu": null}}'),
+        ("cost.json", "{}"),
+        ("cost.json", "{"),
+    ],
+)
+def test_damaged_files_are_named_in_one_line(tmp_path, name, text):
+    run = write_run(tmp_path, "a", 20.0)
+    (run / name).write_text(text)
+    with pytest.raises(RunError, match="a: "):
+        compare([run])
+
+
+def test_a_cut_line_of_the_log_is_left_out(tmp_path):
+    run = write_run(tmp_path, "a", 20.0)
+    with (run / "metrics.jsonl").open("a") as log:
+        log.write('{"event": "scor')
+    assert compare([run]).entries[0].curve == [(10.0, 2.5)]
+
+
+def test_odd_names_are_shown_as_they_are(tmp_path):
+    runs = [write_run(tmp_path / part, "x|[b]$^$", 20.0) for part in ("old", "new")]
+    found = compare(runs)
+    assert sorted(row["run"] for row in found.rows()) == ["new/x|[b]$^$", "old/x|[b]$^$"]
+    assert "| new/x\\|[b]$^$ |" in found.markdown()
+    found.save(tmp_path / "out.png")
+
+
 def test_buckets_have_enough_examples_and_leave_none_out():
     lengths = [1] * 5 + [5] * 30 + [9] * 50 + [14] * 3 + [90]
     found = buckets(lengths)
@@ -122,8 +155,10 @@ def test_the_command_trains_what_is_missing_and_compares(tmp_path):
     assert (
         "accuracy" in done.stdout and "| memory-stories |" in (tmp_path / "compare.md").read_text()
     )
+    other = regard("compare", "--recipes", "memory-stories", *small, "train.seed=3")
+    assert other.returncode == 2 and "its [train] is another" in other.stderr
     again = regard("compare", "runs/memory-stories", "--json")
-    assert json.loads(again.stdout)[0]["run"] == "memory-stories"
+    assert json.loads(again.stdout)["run"] == "memory-stories"
     assert "by_length" in again.stdout
     refused = regard("compare", "runs/memory-stories", "train.steps=2")
     assert refused.returncode == 2 and "settings need --recipes" in refused.stderr

@@ -51,6 +51,7 @@ def test_stories_are_read_with_their_supporting_facts(tmp_path):
         ("Mary left.", "1 or 3, but begins with 'Mary'"),
         ("3 Where is Mary?\t\t1", "a question must have an answer after a tab"),
         ("3 Where is Mary?", "a question must have an answer after a tab"),
+        ("9" * 5000 + " Mary left.", "1 or 3, but begins with '9999"),
     ],
 )  # fmt: skip
 def test_a_broken_line_is_named_or_left_out(tmp_path, line, message):
@@ -90,6 +91,10 @@ def test_a_question_is_typed_in_one_line_or_as_babi():
     assert told.story == ["Mary ran.", "John left."] and told.support == [1, 0]
     with pytest.raises(InputError, match="input 3: the last sentence must be a question"):
         parse("Mary ran home.", 3)
+    assert parse("Ada ran. Where is Ada?\n").story == ["Ada ran."]
+    assert parse("Ada left.\nBen ran. Where is Ada?").story == ["Ada left.", "Ben ran."]
+    assert parse("3 men left. Where are the men?").story == ["3 men left."]
+    assert words("दिल्ली cafe\u0301 - 'so'") == "दिल्ली café so"
     assert words("Don't go, Émile-2!") == "don't go émile-2"
 
 
