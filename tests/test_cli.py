@@ -171,7 +171,11 @@ WRONG = {
     ),
     "no such model": (
         ["train", "{toy}", "model.kind=transfomer"],
-        "command line: model.kind must be one of transformer, rnn, gpt, xl, xlnet, but is 'transfomer'; did you mean 'transformer'?",
+        "command line: model.kind must be one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, but is 'transfomer'; did you mean 'transformer'?",
+    ),
+    "a model of another task": (
+        ["train", "{toy}", "model.kind=gpt"],
+        "[model]: gpt reads Tokens, but the task translate makes Pairs; choose transformer or seq2seq.",
     ),
     "heads that do not fit": (
         ["train", "{toy}", "model.heads=5"],
@@ -322,7 +326,7 @@ def test_not_toml(main, tmp_path):
     assert "bad.toml: no section 'steps'" in main("train", "bad.toml", status=2).err
     (tmp_path / "bad.toml").write_text("[task]\nkind = 'translate'\n")
     assert (
-        "the recipe must set model.kind, to one of transformer, rnn, gpt, xl, xlnet."
+        "the recipe must set model.kind, to one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet."
         in main("train", "bad.toml", status=2).err
     )
 

@@ -85,9 +85,10 @@ def reopen(folder: Path) -> Store | None:
 
 
 def fingerprint(files: Sequence[Path], *others: str) -> str:
-    """A name for the content of files and whatever else shaped a store."""
+    """A name for the content of files and folders, and whatever else shaped a store."""
     digest = hashlib.blake2b(digest_size=16)
-    for path in files:
+    inside = [p for file in files for p in (sorted(file.rglob("*")) if file.is_dir() else [file])]
+    for path in (path for path in inside if path.is_file() or not path.exists()):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "blake2b").digest())
     for other in others:

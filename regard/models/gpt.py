@@ -59,6 +59,7 @@ class GPT(nn.Module):
     """
 
     Settings = GPTSettings
+    reads: ClassVar[tuple[type, ...]] = (Tokens,)
     looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
     carries = False  # every batch is read by itself
     packs = True  # documents side by side stay apart

@@ -70,6 +70,7 @@ class Memory(nn.Module):
     """
 
     Settings = MemorySettings
+    reads: ClassVar[tuple[type, ...]] = (Stories,)
     looks: ClassVar = {"hops.*": ("question", "story")}
     longest = None
     linear: Tensor  # whether the softmax is left out

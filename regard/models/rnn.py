@@ -52,6 +52,7 @@ class RNN(nn.Module):
     """
 
     Settings = RNNSettings
+    reads: ClassVar[tuple[type, ...]] = (Tokens,)
     looks: ClassVar[dict[str, tuple[str, str]]] = {}  # there is no attention to look into
     longest = None
     carries = True  # a batch of a stream goes on from the one before

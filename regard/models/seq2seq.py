@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -80,6 +80,7 @@ class Seq2Seq(nn.Module):
     """
 
     Settings = Seq2SeqSettings
+    reads: ClassVar[tuple[type, ...]] = (Pairs,)
     longest = None
 
     def __init__(self, sizes: Sizes, settings: Seq2SeqSettings = Seq2SeqSettings()) -> None:

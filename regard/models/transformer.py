@@ -56,6 +56,7 @@ class Transformer(nn.Module):
     """Attention is all you need: figure 1 of Vaswani et al. 2017.  Pairs -> logits (B, T, V)"""
 
     Settings = TransformerSettings
+    reads: ClassVar[tuple[type, ...]] = (Pairs,)
     # Which tokens look (rows) at which (columns), by part name; a query is named by what it writes.
     looks: ClassVar = {
         "encoder.*.attention": ("source", "source"),

@@ -54,6 +54,7 @@ class XL(nn.Module):
     """
 
     Settings = XLSettings
+    reads: ClassVar[tuple[type, ...]] = (Tokens,)
     looks: ClassVar[dict[str, Any]] = {"blocks.*.attention": ("inputs", "inputs")}
     carries = True  # a batch of a stream goes on from the one before
     packs = True  # documents side by side stay apart

@@ -28,6 +28,7 @@ class XLNet(XL):
     """
 
     Settings = XLNetSettings
+    reads: ClassVar[tuple[type, ...]] = (Tokens, Permuted)
     packs = False
     looks: ClassVar = {
         "blocks.*.attention": [("query", "outputs", "inputs"), ("content", "inputs", "inputs")]

@@ -88,16 +88,12 @@ class Language(Writer):
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' text as ids, from the cache where their content has not changed."""
-        inside = [
-            p for file in files for p in (sorted(file.rglob("*")) if file.is_dir() else [file])
-        ]
-        plain = [path for path in inside if path.is_file()]
         mark = self.text.tokenizer.to_str()
         # A lone text has no end that a model could learn; several are told apart by theirs.
         lone = len(files) == 1 and files[0].is_file() and kind_of(files[0]) == ".txt"
         ends = self.settings.lines or not lone
         marks = (mark, str(faults.skip), str(self.settings.lines), str(ends))
-        folder = cache / fingerprint(plain, *marks, "language")
+        folder = cache / fingerprint(files, *marks, "language")
         store = reopen(folder)
         if store is None:
             skipped: list[int] = []

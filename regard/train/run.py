@@ -17,6 +17,7 @@ from ..config import write
 from ..data.read import Faults
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
+from ..models import MODELS
 from ..parts.packed import pack
 from ..tasks import TASKS, Prediction
 from . import checkpoint
@@ -186,6 +187,13 @@ def start(
 
 def check_fit(recipe: Recipe, model: Any) -> None:
     """Task and model must suit each other."""
+    made = type(TASKS[recipe.task_kind].blank(recipe.task, 1))
+    if made not in model.reads:
+        able = [name for name, kind in MODELS.items() if made in kind.reads]
+        raise RecipeError(
+            f"[model]: {recipe.model_kind} reads {model.reads[0].__name__}, but the task "
+            f"{recipe.task_kind} makes {made.__name__}; choose {' or '.join(able)}."
+        )
     name, wanted = "data.max_length", recipe.data.max_length
     cut = getattr(recipe.task, "cut", "")
     if cut:

@@ -34,7 +34,7 @@ def copy_block(ours: Block, theirs: nn.Module) -> None:
         residual.norm.load_state_dict(getattr(theirs, f"norm{number}").state_dict())
 
 
-@pytest.mark.parametrize("residual", RESIDUALS)
+@pytest.mark.parametrize("residual", ["post", "pre"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_encoder_block_is_torchs(residual, activation):
     torch.manual_seed(0)
@@ -54,7 +54,7 @@ def test_encoder_block_is_torchs(residual, activation):
     torch.testing.assert_close(results[0], results[1])
 
 
-@pytest.mark.parametrize("residual", RESIDUALS)
+@pytest.mark.parametrize("residual", ["post", "pre"])
 def test_decoder_block_is_torchs(residual):
     torch.manual_seed(0)
     theirs = nn.TransformerDecoderLayer(
