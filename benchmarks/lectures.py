@@ -624,8 +624,8 @@ def page() -> str:
         "table is computed from the numbers. `make lectures` makes the page again with small "
         "settings; `python benchmarks/lectures.py --full --multi30k FOLDER` with large ones, on a "
         "GPU. A claim that did not show is said not to have shown. What counts as shown was put "
-        "right twice after a first look: the falls of claim 1 are compared in proportion, since a poor "
-        "score has fewer points to lose, and claim 6 does not ask that post-norm fail with 24 "
+        "right twice after a first look: the falls of claim 1 are compared in proportion, since a "
+        "poor score has fewer points to lose, and claim 6 does not ask that post-norm fail with 24 "
         "blocks, which it does not.",
         "",
     ]
