@@ -25,14 +25,13 @@ from measure import compare, processor, race, tell, versions
 from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
-from regard.batch import Pairs, Sizes
+from regard.batch import Pairs, Sizes, pad
 from regard.data.order import Order
 from regard.decode import DECODERS, Limits, quickest
 from regard.decode import Settings as Decode
 from regard.models.transformer import Transformer
 from regard.parts import mask as masks
 from regard.parts.packed import pack
-from regard.tasks.translate import pad
 from regard.text import BOS, EOS, PAD, SPECIALS, UNK
 from regard.train import loop, optim
 from regard.train.backward import make_backward

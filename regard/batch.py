@@ -3,6 +3,7 @@ data can tell."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
@@ -247,3 +248,9 @@ class Stories:
     def repeat(self, count: int) -> Stories:
         """The whole batch `count` times, one copy after the other."""
         return Stories(*(t.repeat(count, *(1,) * (t.dim() - 1)) for t in self.tensors()))
+
+
+def pad(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Lists of ids as a rectangle; zeros are padding.  -> (B, longest)"""
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], dtype=torch.long)

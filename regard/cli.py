@@ -303,13 +303,12 @@ def compare(
 
     from .see.compare import WRITERS
     from .see.compare import compare as side_by_side
+    from .see.save import check_kind
 
     if on not in ("valid", "test"):
         raise InputError(f"--on must be valid or test, but is '{on}'.")
-    if out is not None and out.suffix not in WRITERS:
-        raise InputError(
-            f"{out.name}: the file must end in {', '.join(WRITERS)}, but ends in '{out.suffix}'."
-        )
+    if out is not None:
+        check_kind(out, WRITERS)  # before anything is trained
     settings = [word for word in runs if OVERRIDE.match(word)]
     folders = [Path(word) for word in runs if not OVERRIDE.match(word)]
     if settings and not recipes:
@@ -527,6 +526,8 @@ class Drawing:
 def _print_scores(console: Any, scores: dict[str, Any]) -> None:
     from rich.table import Column, Table
 
+    from .see.card import told
+
     table = Table(
         "score",
         "value",
@@ -534,17 +535,8 @@ def _print_scores(console: Any, scores: dict[str, Any]) -> None:
         Column("signature", overflow="fold"),
         title=f"on {scores['on']}, {scores['examples']} examples",
     )
-    for name, value in scores.items():
-        if isinstance(value, float) and name != "seconds":
-            interval = scores.get(f"{name}_interval")
-            around = f"{interval[0]} – {interval[1]}" if interval else ""
-            note = scores.get(f"{name}_signature") or scores.get(f"{name}_unit", "")
-            table.add_row(name, f"{value}", around, note)
-        elif isinstance(value, dict) and all(isinstance(part, float) for part in value.values()):
-            for part, own in value.items():  # one score of several tasks
-                table.add_row(f"{name}: {part}", f"{own}", "", "")
-        elif isinstance(value, int) and name.endswith("_passed"):
-            table.add_row(name, f"{value} of {scores[name.removesuffix('_passed')]}", "", "")
+    for row in told(scores):
+        table.add_row(*row)
     console.print(table)
 
 

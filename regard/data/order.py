@@ -12,6 +12,9 @@ from ..errors import DataError
 Rows = NDArray[np.integer[Any]]
 
 
+NOTHING = "the training data hold no usable line; nothing can be learned from them."
+
+
 class Order:
     """Batches by token budget in length buckets.
 
@@ -26,9 +29,7 @@ class Order:
         """`lengths` (N, fields): the longest field of a row decides its bucket."""
         widest = lengths.max(1)
         if len(widest) == 0:
-            raise DataError(
-                "the training data hold no usable line; nothing can be learned from them."
-            )
+            raise DataError(NOTHING)
         if int(widest.max()) > budget:
             raise DataError(
                 f"train.batch_tokens is {budget}, but the longest line has "
@@ -92,9 +93,7 @@ class Shuffled:
 
     def __init__(self, lengths: NDArray[np.int32], rows: int, seed: int) -> None:
         if len(lengths) == 0:
-            raise DataError(
-                "the training data hold no usable line; nothing can be learned from them."
-            )
+            raise DataError(NOTHING)
         self.lengths, self.rows, self.seed = lengths, min(rows, len(lengths)), seed
         self.batches = len(lengths) // self.rows
 

@@ -35,8 +35,8 @@ def word_dropout(weight: Tensor, rate: float, training: bool) -> Tensor:
 class Recurrent(nn.Module):
     """One layer after the other; each layer's hidden vector is its state.
 
-    (B, T, widths[0]) -> (B, T, widths[-1]). `layer_dropout` is locked and falls between layers,
-    `weight_drop` on the recurrent weights U (Merity et al. 2018).
+    (B, T, widths[0]) -> (B, T, widths[-1]). `layer_dropout` falls between layers and is
+    locked within a call, `weight_drop` on the recurrent weights U (Merity et al. 2018).
     """
 
     def __init__(

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..parts.watch import watch
 from ..train.run import Run
 from . import figure, page
+from .save import save
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Sight:
 
     def alignment(self) -> Look:
         """The mean over heads and layers of what the output looked at in the input."""
-        if all(len(look.rows) == 1 for look in self.looks):  # hops: one picture, a row each
+        if self.kinds() == ["hops"]:  # one picture, a row each
             hops = np.concatenate([look.weights.mean(0) for look in self.looks])[None]
             names, first = [f"hop {look.layer + 1}" for look in self.looks], self.looks[0]
             return Look("each hop of the question", first.kind, -1, names, first.columns, hops)
@@ -66,18 +67,7 @@ class Sight:
 
     def save(self, path: str | Path) -> Path:
         """Write .html, .json, .png, .svg or .pdf, as the name says."""
-        path = Path(path)
-        if path.suffix not in WRITERS:
-            raise InputError(
-                f"{path.name}: the file must end in {', '.join(WRITERS)}, but ends in "
-                f"'{path.suffix}'."
-            )
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            WRITERS[path.suffix](self, path)
-        except OSError as error:
-            raise InputError(f"{path}: could not be written ({error.strerror}).") from error
-        return path
+        return save(self, Path(path), WRITERS)
 
     def _repr_html_(self) -> str:
         return page.inline(self.data())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from ..train.checkpoint import write_text
@@ -65,15 +66,28 @@ def write(run: Run) -> None:
 def _scores(results: dict[str, Any]) -> list[str]:
     lines = []
     for part, scores in results.items():
-        for name, value in scores.items():
-            if isinstance(value, float) and name != "seconds":
-                interval = scores.get(f"{name}_interval")
-                around = f" [{interval[0]}, {interval[1]}]" if interval else ""
-                signature = (
-                    f" ({scores[f'{name}_signature']})" if f"{name}_signature" in scores else ""
-                )
-                lines.append(f"- {part} {name}: {value}{around}{signature}")
+        for name, value, interval, note in told(scores):
+            around, signed = f" [{interval}]" if interval else "", f" ({note})" if note else ""
+            lines.append(f"- {part} {name}: {value}{around}{signed}")
     return lines
+
+
+def told(scores: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Scores as people read them: name, value, interval, and signature or unit.
+
+    Speeds and settings beside them are not scores.
+    """
+    for name, value in scores.items():
+        if isinstance(value, float) and name != "seconds" and not name.endswith("_per_second"):
+            low_high = scores.get(f"{name}_interval")
+            interval = f"{low_high[0]} – {low_high[1]}" if low_high else ""
+            note = scores.get(f"{name}_signature") or scores.get(f"{name}_unit", "")
+            yield name, f"{value}", interval, note
+        elif isinstance(value, dict) and all(isinstance(part, float) for part in value.values()):
+            for part, own in value.items():  # one score of several tasks
+                yield f"{name}: {part}", f"{own}", "", ""
+        elif name.endswith("_passed"):
+            yield name, f"{value} of {scores[name.removesuffix('_passed')]}", "", ""
 
 
 def _example(run: Run) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import InputError, RunError
 from .figure import plain
+from .save import save
 
 
 @dataclass(frozen=True)
@@ -198,18 +199,7 @@ class Comparison:
 
     def save(self, path: str | Path) -> Path:
         """Write .html, .md, .json, .png, .svg or .pdf, as the name says."""
-        path = Path(path)
-        if path.suffix not in WRITERS:
-            raise InputError(
-                f"{path.name}: the file must end in {', '.join(WRITERS)}, but ends in "
-                f"'{path.suffix}'."
-            )
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            WRITERS[path.suffix](self, path)
-        except OSError as error:
-            raise InputError(f"{path}: could not be written ({error.strerror}).") from error
-        return path
+        return save(self, Path(path), WRITERS)
 
 
 WRITERS: dict[str, Callable[[Comparison, Path], object]] = {

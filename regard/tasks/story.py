@@ -15,7 +15,7 @@ import torch
 from annotated_types import Gt, Le
 from numpy.typing import NDArray
 
-from ..batch import Sizes, Stories
+from ..batch import Sizes, Stories, pad
 from ..data.cut import Plan
 from ..data.order import Shuffled
 from ..data.read import Faults, is_text, lines
@@ -250,35 +250,13 @@ class Story:
         chance: np.random.Generator | None = None,
     ) -> Stories:
         """Rows of a store as a batch."""
-        ids, _ = store.padded("words", rows, [], [])
-        sizes, counts = store.padded("sizes", rows, [], [])
-        question, _ = store.padded("question", rows, [], [])
-        answer, _ = store.padded("answer", rows, [], [])
-        told, longest = max(1, sizes.shape[1]), max(1, int(sizes.max(initial=1)))
-        sentences = np.zeros((len(rows), told, longest), np.int64)
-        # Words come sentence after sentence, which is the order that a mask is filled in.
-        places = np.arange(longest) < np.pad(sizes, ((0, 0), (0, told - sizes.shape[1])))[..., None]
-        sentences[places] = ids[np.arange(ids.shape[1]) < sizes.sum(1)[:, None]]
-        arrays = (sentences, counts, question, answer[:, 0])
-        return Stories(*(torch.from_numpy(array) for array in arrays))
+        names = ("words", "sizes", "question", "answer")
+        return arrange({name: store.padded(name, rows, [], [])[0] for name in names})
 
     def stories(self, examples: Sequence[Example]) -> Stories:
         """Examples as a batch, without a store."""
         rows = [self.row(example) for example in examples]
-        told = max(1, *(len(row["sizes"]) for row in rows))
-        longest = max(1, *(size for row in rows for size in row["sizes"] or [1]))
-        asked = max(len(row["question"]) for row in rows)
-        sentences = torch.zeros(len(rows), told, longest, dtype=torch.long)
-        question = torch.zeros(len(rows), asked, dtype=torch.long)
-        for b, row in enumerate(rows):
-            question[b, : len(row["question"])] = torch.tensor(row["question"])
-            start = 0
-            for m, size in enumerate(row["sizes"]):
-                sentences[b, m, :size] = torch.tensor(row["words"][start : start + size])
-                start += size
-        counts = torch.tensor([len(row["sizes"]) for row in rows])
-        answer = torch.tensor([row["answer"][0] for row in rows])
-        return Stories(sentences, counts, question, answer)
+        return arrange({name: pad([row[name] for row in rows]).numpy() for name in rows[0]})
 
     @staticmethod
     def blank(settings: StorySettings, budget: int) -> Stories:
@@ -431,3 +409,22 @@ class Story:
         wanted = [self.text.normalise(one_word(example.answer)) for example in examples]
         right = [a == b for a, b in zip(given, wanted, strict=True)]
         return examples, np.array(right, float)
+
+
+def arrange(fields: dict[str, NDArray[np.int64]]) -> Stories:
+    """Zero-padded rows as a batch: the words, which come sentence after sentence, are set apart.
+
+    words (B, all), sizes (B, M) of the sentences, question (B, W), answer (B, 1)
+    """
+    sizes = fields["sizes"]
+    if not sizes.shape[1]:  # nobody is told anything
+        sizes = np.zeros((len(sizes), 1), np.int64)
+    longest = max(1, int(sizes.max()))
+    sentences = np.zeros((*sizes.shape, longest), np.int64)
+    words = fields["words"]
+    # A mask is filled in the order that the words come in.
+    sentences[np.arange(longest) < sizes[..., None]] = words[
+        np.arange(words.shape[1]) < sizes.sum(1)[:, None]
+    ]
+    arrays = (sentences, (sizes > 0).sum(1), fields["question"], fields["answer"][:, 0])
+    return Stories(*(torch.from_numpy(array) for array in arrays))

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..batch import Pairs, Sizes
+from ..batch import Pairs, Sizes, pad
 from ..data.cut import Plan
 from ..data.order import Order
 from ..data.read import Faults, is_text, kind_of, lines, records, table
@@ -428,9 +428,3 @@ class Translate:
         return measure(
             outputs, references, self.settings.bleu_tokenize, self.settings.bleu_lowercase
         )
-
-
-def pad(rows: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Lists of ids as a rectangle.  -> (B, longest)"""
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (width - len(row))] for row in rows])

@@ -149,3 +149,14 @@ def test_the_reward_does_not_know_the_draw_it_judges():
     passed.penalty.backward()
     assert model.align.attend.score.weight.grad.abs().sum() > 0
     assert model.output.weight.grad is None  # the words' own loss is not the reward's to change
+
+
+def test_one_written_word_is_no_hop():
+    """A picture of hops has a row for each; a translation of one row stays one."""
+    import numpy as np
+
+    from regard.see.capture import Look as Seen
+    from regard.see.capture import Sight
+
+    look = Seen("align", "align", 0, ["<eos>"], ["Hi", "."], np.ones((1, 1, 2), np.float32) / 2)
+    assert Sight("Hi.", "", [look]).alignment().rows == ["<eos>"]

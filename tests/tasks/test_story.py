@@ -166,3 +166,20 @@ def test_zero_hops_and_another_unit_of_text_are_refused(tmp_path):
         regard.train("memory-stories", "text.kind=bpe", run=tmp_path / "b")
     with pytest.raises(RegardError, match=r"\*_none.txt: no such file"):
         regard.train("memory-stories", "data.train=*_none.txt", run=tmp_path / "c")
+
+
+def test_a_table_of_scores_holds_scores_alone(run):
+    from regard.see.card import told
+
+    rows = {
+        name: value
+        for name, value, _, _ in told(json.loads((run.folder / "results.json").read_text())["test"])
+    }
+    assert {"accuracy", "mean_error", "error: one-fact", "tasks_passed"} <= set(rows)
+    assert not [name for name in rows if "second" in name] and rows["tasks_passed"].endswith("of 3")
+
+
+def test_nobody_is_told_anything(tmp_path):
+    path = put(tmp_path, "1 Where is Mary?\there\n")
+    batch = learned(path).stories(list(read([path], Faults())))
+    assert batch.sentences.shape == (1, 1, 1) and batch.counts.tolist() == [0]
