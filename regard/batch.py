@@ -4,11 +4,14 @@ data can tell."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+# Words of the vocabulary; something of each text, of each of its tokens, or a vector for each text.
+Asked = Literal["words", "text", "tokens", "vector"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,8 @@ class Sizes:
     source: int  # vocabulary read
     target: int  # vocabulary written
     shared: bool  # whether both are one vocabulary
+    asked: Asked = "words"  # what a model is to say
+    classes: int = 0  # how many numbers that is, where it is not a word of the vocabulary
 
 
 class Passed(NamedTuple):
@@ -26,10 +31,52 @@ class Passed(NamedTuple):
     states: Tensor  # (B, T, D), one for each label
     past: tuple[Tensor, ...] = ()  # (B, …) each: what the next batch of the stream goes on from
     penalty: Tensor | None = None  # what the model wants to be small, beside the loss a token
+    follows: Tensor | None = None  # (B, 2) whether the second text follows on the first
+    words: Tensor | None = None  # (B, T, D) from which each next word can be told, beside a class
+
+
+Own = TypeVar("Own", bound="Batch")
+
+
+class Batch:
+    """What all batches can: a dataclass of tensors that have a row for each example."""
+
+    goes_on: ClassVar[bool] = False  # whether there is a batch before it that it goes on from
+    pace: ClassVar[float] = 1.0  # the part of the rate that it is worth
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+
+    def put(self: Own, tensors: Sequence[Tensor]) -> Own:
+        """The same with other tensors, in the order of `tensors`."""
+        names = (f.name for f in fields(self))  # type: ignore[arg-type]
+        return replace(self, **dict(zip(names, tensors, strict=True)))  # type: ignore[type-var]
+
+    def __len__(self) -> int:
+        return len(self.tensors()[0])
+
+    @property
+    def tokens(self) -> int:
+        """What the loss is a mean over; asked for while still on the CPU."""
+        return len(self)
+
+    def to(self: Own, device: torch.device) -> Own:
+        return self.put([t.to(device, non_blocking=True) for t in self.tensors()])
+
+    def pin(self: Own) -> Own:
+        return self.put([t.pin_memory() for t in self.tensors()])
+
+    def share(self: Own, part: int, parts: int) -> Own:
+        """Every `parts`-th row, from `part` on; may be empty."""
+        return self.put([t[part::parts] for t in self.tensors()])
+
+    def repeat(self: Own, count: int) -> Own:
+        """The whole batch `count` times, one copy after the other."""
+        return self.put([t.repeat(count, *(1,) * (t.dim() - 1)) for t in self.tensors()])
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(Batch):
     """Sentences with their translations, padded on the right.
 
     A target row is `bos y1 … yn eos`: the model reads all but the last and predicts all but the
@@ -40,8 +87,6 @@ class Pairs:
     source_lengths: Tensor  # (B,)
     target: Tensor  # (B, T + 1) ids
     target_lengths: Tensor  # (B,) real columns of `labels`
-    goes_on: ClassVar[bool] = False  # each pair stands for itself
-    pace: ClassVar[float] = 1.0
 
     @property
     def inputs(self) -> Tensor:
@@ -51,26 +96,10 @@ class Pairs:
     def labels(self) -> Tensor:
         return self.target[:, 1:]  # (B, T)
 
-    def to(self, device: torch.device) -> Pairs:
-        return Pairs(*(t.to(device, non_blocking=True) for t in self.tensors()))
-
-    def pin(self) -> Pairs:
-        return Pairs(*(t.pin_memory() for t in self.tensors()))
-
-    def __len__(self) -> int:
-        return len(self.source)
-
     @property
     def tokens(self) -> int:
-        """Words to predict, `eos` counted, padding not; asked for while still on the CPU."""
+        """Words to predict, `eos` counted, padding not."""
         return int(self.target_lengths.sum())
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.source, self.source_lengths, self.target, self.target_lengths
-
-    def put(self, tensors: tuple[Tensor, ...]) -> Pairs:
-        """The same with other tensors, in the order of `tensors`."""
-        return Pairs(*tensors)
 
     def widen(self, multiple: int) -> Pairs:
         """Padded on to a multiple, so that there are few shapes; `inputs` counts, not `target`."""
@@ -88,17 +117,9 @@ class Pairs:
         places = torch.arange(self.labels.shape[1], device=self.labels.device)
         return places < self.target_lengths[:, None]
 
-    def share(self, part: int, parts: int) -> Pairs:
-        """Every `parts`-th row, from `part` on; may be empty."""
-        return Pairs(*(t[part::parts] for t in self.tensors()))
-
-    def repeat(self, count: int) -> Pairs:
-        """The whole batch `count` times, one copy after the other."""
-        return Pairs(*(t.repeat(count, *(1,) * (t.dim() - 1)) for t in self.tensors()))
-
 
 @dataclass(frozen=True)
-class Tokens:
+class Tokens(Batch):
     """Pieces of running text, one more column than is read: the model predicts all but the first.
 
     `counted` says which labels count: from the first column on, up to the second. Rows may hold
@@ -110,8 +131,8 @@ class Tokens:
     counted: Tensor  # (B, 2) columns of `labels`
     documents: Tensor | None = None  # (B, T) of `inputs`
     past: tuple[Tensor, ...] = ()  # (B, …) each
-    goes_on: bool = False  # whether there is a batch before it that it goes on from
-    pace: float = 1.0  # the part of the rate that it is worth, where batches are not equally long
+    goes_on: bool = False  # type: ignore[misc]  # here it differs from batch to batch
+    pace: float = 1.0  # type: ignore[misc]  # where batches are not equally long
 
     @property
     def inputs(self) -> Tensor:
@@ -129,38 +150,20 @@ class Tokens:
 
     @property
     def tokens(self) -> int:
-        """Labels that count; asked for while still on the CPU."""
+        """Labels that count."""
         return int((self.counted[:, 1] - self.counted[:, 0]).sum())
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def tensors(self) -> tuple[Tensor, ...]:
         documents = () if self.documents is None else (self.documents,)
         return self.ids, self.counted, *documents, *self.past
 
-    def put(self, tensors: tuple[Tensor, ...]) -> Tokens:
-        """The same with other tensors, in the order of `tensors`."""
+    def put(self, tensors: Sequence[Tensor]) -> Tokens:
         ids, counted, *rest = tensors
         documents = None if self.documents is None else rest.pop(0)
         return replace(self, ids=ids, counted=counted, documents=documents, past=tuple(rest))
 
-    def to(self, device: torch.device) -> Tokens:
-        return self.put(tuple(t.to(device, non_blocking=True) for t in self.tensors()))
-
-    def pin(self) -> Tokens:
-        return self.put(tuple(t.pin_memory() for t in self.tensors()))
-
     def widen(self, multiple: int) -> Tokens:
         return self  # all rows are of one length already
-
-    def share(self, part: int, parts: int) -> Tokens:
-        """Every `parts`-th row, from `part` on; may be empty."""
-        return self.put(tuple(t[part::parts] for t in self.tensors()))
-
-    def repeat(self, count: int) -> Tokens:
-        """The whole batch `count` times, one copy after the other."""
-        return self.put(tuple(t.repeat(count, *(1,) * (t.dim() - 1)) for t in self.tensors()))
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Permuted(Tokens):
     def tensors(self) -> tuple[Tensor, ...]:
         return self.ids, self.counted, self.ranks, self.targets, *self.past
 
-    def put(self, tensors: tuple[Tensor, ...]) -> Permuted:
+    def put(self, tensors: Sequence[Tensor]) -> Permuted:
         ids, counted, ranks, targets, *past = tensors
         return replace(
             self, ids=ids, counted=counted, ranks=ranks, targets=targets, past=tuple(past)
@@ -194,15 +197,13 @@ class Permuted(Tokens):
 
 
 @dataclass(frozen=True)
-class Stories:
+class Stories(Batch):
     """Questions, each with the sentences told before it, the oldest first; zeros are padding."""
 
     sentences: Tensor  # (B, M, W) ids
     counts: Tensor  # (B,) how many sentences are real
     question: Tensor  # (B, W) ids
     answer: Tensor  # (B,) id
-    goes_on: ClassVar[bool] = False
-    pace: ClassVar[float] = 1.0
 
     @property
     def labels(self) -> Tensor:
@@ -212,27 +213,6 @@ class Stories:
     def real(self) -> Tensor:
         return torch.ones_like(self.labels, dtype=torch.bool)
 
-    @property
-    def tokens(self) -> int:
-        """Answers to give."""
-        return len(self)
-
-    def __len__(self) -> int:
-        return len(self.answer)
-
-    def tensors(self) -> tuple[Tensor, ...]:
-        return self.sentences, self.counts, self.question, self.answer
-
-    def put(self, tensors: tuple[Tensor, ...]) -> Stories:
-        """The same with other tensors, in the order of `tensors`."""
-        return Stories(*tensors)
-
-    def to(self, device: torch.device) -> Stories:
-        return Stories(*(t.to(device, non_blocking=True) for t in self.tensors()))
-
-    def pin(self) -> Stories:
-        return Stories(*(t.pin_memory() for t in self.tensors()))
-
     def widen(self, multiple: int) -> Stories:
         """Padded on to a multiple, so that there are few shapes."""
         told, words = self.sentences.shape[1:]
@@ -241,13 +221,105 @@ class Stories:
         question = nn.functional.pad(self.question, (0, -asked % multiple))
         return Stories(wider, self.counts, question, self.answer)
 
-    def share(self, part: int, parts: int) -> Stories:
-        """Every `parts`-th row, from `part` on; may be empty."""
-        return Stories(*(t[part::parts] for t in self.tensors()))
 
-    def repeat(self, count: int) -> Stories:
-        """The whole batch `count` times, one copy after the other."""
-        return Stories(*(t.repeat(count, *(1,) * (t.dim() - 1)) for t in self.tensors()))
+@dataclass(frozen=True)
+class Texts(Batch):
+    """Texts to be understood, alone or two in a row, padded on the right."""
+
+    ids: Tensor  # (B, T)
+    lengths: Tensor  # (B,)
+    segments: Tensor  # (B, T) 0: of the first text, 1: of the second
+
+    # Fields as wide as the texts, and what they are padded with.
+    wide: ClassVar[dict[str, int]] = {"ids": 0, "segments": 0}
+
+    @property
+    def labels(self) -> Tensor:
+        return self.ids  # (B, T); what is asked for overrides it
+
+    def widen(self, multiple: int) -> Texts:
+        """Padded on to a multiple, so that there are few shapes."""
+        added = -self.ids.shape[1] % multiple
+        wider = {
+            name: nn.functional.pad(getattr(self, name), (0, added), value=value)
+            for name, value in self.wide.items()
+        }
+        return replace(self, **wider)
+
+
+@dataclass(frozen=True)
+class Labelled(Texts):
+    """Texts that each have a class, several, or a number."""
+
+    label: Tensor  # (B,) class; (B, C) which hold, as 0 and 1; or (B,) number
+    weight: Tensor  # (B,) how much each row counts
+
+    @property
+    def labels(self) -> Tensor:
+        return self.label.view(len(self.label), -1)  # (B, 1) or (B, C)
+
+
+@dataclass(frozen=True)
+class Tagged(Texts):
+    """Texts in which words have classes, each told at its first token."""
+
+    tags: Tensor  # (B, T) class, -1 where none is asked
+    weight: Tensor  # (B, T) how much each token counts
+    wide: ClassVar[dict[str, int]] = {"ids": 0, "segments": 0, "tags": -1, "weight": 0}
+
+    @property
+    def labels(self) -> Tensor:
+        return self.tags
+
+    @property
+    def real(self) -> Tensor:
+        return self.tags >= 0  # (B, T)
+
+    @property
+    def tokens(self) -> int:
+        """Words."""
+        return max(1, int(self.real.sum()))
+
+
+@dataclass(frozen=True)
+class Answered(Texts):
+    """A question and a piece of text in which its answer is marked; without one, at the start."""
+
+    span: Tensor  # (B, 2) places of its first and its last token
+    allowed: Tensor  # (B, T) 1 where an answer may begin or end
+    wide: ClassVar[dict[str, int]] = {"ids": 0, "segments": 0, "allowed": 0}
+
+    @property
+    def labels(self) -> Tensor:
+        return self.span
+
+
+@dataclass(frozen=True)
+class Masked(Texts):
+    """Texts with words hidden, and whether the second follows on the first.
+
+    For a mean over both, a row counts in the second as its batch has hidden words a row.
+    """
+
+    places: Tensor  # (B, M) of the hidden words
+    words: Tensor  # (B, M) that stood there
+    counts: Tensor  # (B,) how many of them are real
+    follows: Tensor  # (B,) 1: it does, 0: it does not, -1: not asked
+    worth: Tensor  # (B,) hidden words a row of the whole batch
+
+    @property
+    def labels(self) -> Tensor:
+        return self.words  # (B, M)
+
+    @property
+    def real(self) -> Tensor:
+        """Which labels are words, not padding.  -> (B, M)"""
+        return torch.arange(self.words.shape[1], device=self.words.device) < self.counts[:, None]
+
+    @property
+    def tokens(self) -> int:
+        """Hidden words."""
+        return int(self.counts.sum())
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from .bert import BERT
 from .gpt import GPT
 from .memory import Memory
 from .rnn import RNN
 from .seq2seq import Seq2Seq
+from .t5 import T5
 from .transformer import Transformer
 from .xl import XL
 from .xlnet import XLNet
@@ -18,4 +20,6 @@ MODELS: dict[str, Any] = {
     "gpt": GPT,
     "xl": XL,
     "xlnet": XLNet,
+    "bert": BERT,
+    "t5": T5,
 }

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Passed, Sizes, Tokens
+from ..batch import Labelled, Passed, Sizes, Tokens
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
@@ -17,6 +17,7 @@ from ..parts.embedding import Embedding
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
+from ..parts.pool import last
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
 from ..parts.state import Cache, State
@@ -59,8 +60,9 @@ class GPT(nn.Module):
     """
 
     Settings = GPTSettings
-    reads: ClassVar[tuple[type, ...]] = (Tokens,)
+    reads: ClassVar[tuple[type, ...]] = (Tokens, Labelled)
     looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
+    heads: ClassVar = ("output",)  # what differs with what is asked
     carries = False  # every batch is read by itself
     packs = True  # documents side by side stay apart
 
@@ -72,7 +74,11 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
         final = RESIDUALS[s.residual].final
         self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
-        self.output = Output(s.width, sizes.target, self.embedding.tokens if s.tie else None)
+        words = Output(s.width, sizes.target, self.embedding.tokens if s.tie else None)
+        if sizes.asked == "words":
+            self.output = words
+        else:  # the words are told too, for their loss beside the class's
+            self.words, self.output = words, Output(s.width, sizes.classes)
         for name, weight in self.named_parameters():
             if weight.dim() > 1:
                 # Every block adds twice to the residual path; together they keep its variance.
@@ -81,18 +87,26 @@ class GPT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    def forward(self, batch: Tokens) -> Tensor:
+    def forward(self, batch: Tokens | Labelled) -> Tensor:
         logits: Tensor = self.output(self.states(batch).states)
-        return logits  # (B, T, V)
+        return logits  # (B, T, V), or (B, 1, C) of a class
 
-    def states(self, batch: Tokens) -> Passed:
-        positions, mask = torch.arange(batch.inputs.shape[1], device=batch.ids.device), None
-        if batch.documents is not None:
-            positions, mask = masks.places(batch.documents), masks.same(batch.documents)
-        x = self.embedding(batch.inputs, positions)  # (B, T, D)
+    def states(self, batch: Tokens | Labelled) -> Passed:
+        if isinstance(batch, Labelled):  # the last token has seen the whole text
+            x = self.read(batch.ids, None)
+            return Passed(last(x, batch.lengths)[:, None], words=x)
+        return Passed(self.read(batch.inputs, batch.documents))
+
+    def read(self, ids: Tensor, documents: Tensor | None) -> Tensor:
+        """(B, T) -> (B, T, D)"""
+        positions, mask = torch.arange(ids.shape[1], device=ids.device), None
+        if documents is not None:
+            positions, mask = masks.places(documents), masks.same(documents)
+        x = self.embedding(ids, positions)
         for block in self.blocks:
             x = block(x, mask=mask, causal=True, positions=positions)
-        return Passed(self.norm(x))
+        out: Tensor = self.norm(x)
+        return out
 
     def start(self, batch: Tokens) -> State[Cache]:
         """Read a prompt, all but its last token, which the first step reads."""
@@ -108,9 +122,9 @@ class GPT(nn.Module):
         """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
         return self.output(self.norm(self._read(tokens, state))), state
 
-    def step(self, last: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
-        """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
-        logits, state = self.extend(last[:, None], state)
+    def step(self, token: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
+        """Scores of the next token after this one.  (B,) -> logits (B, V)"""
+        logits, state = self.extend(token[:, None], state)
         return logits[:, -1], state
 
     def _read(self, tokens: Tensor, state: State[Cache]) -> Tensor:

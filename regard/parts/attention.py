@@ -124,18 +124,19 @@ class Attention(nn.Module):
         position: NoPosition | None = None,
         key_heads: int | None = None,
         memory_width: int | None = None,
+        head_width: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
         super().__init__()
-        assert width % heads == 0, f"{heads} heads cannot share a width of {width}"
+        assert head_width or width % heads == 0, f"{heads} heads cannot share a width of {width}"
         self.heads, self.key_heads = heads, key_heads or heads
         assert heads % self.key_heads == 0, f"{heads} heads cannot share {self.key_heads} keys"
-        head_width = width // heads
-        self.query = nn.Linear(width, width, bias)
+        head_width = head_width or width // heads
+        self.query = nn.Linear(width, heads * head_width, bias)
         self.memory = nn.Linear(memory_width or width, 2 * self.key_heads * head_width, bias)
         self.attend = Attend(score or ScaledDot(head_width), dropout)
-        self.output = nn.Linear(width, width, bias)
+        self.output = nn.Linear(heads * head_width, width, bias)
         self.position = position or NoPosition()
 
     def ask(self, query: Tensor) -> Tensor:
@@ -180,7 +181,8 @@ class Attention(nn.Module):
         """The newest tokens look at themselves and all before them.  (B, T, D) -> (B, T, D)"""
         q, (k, v) = self.ask(query), self.remember(query)
         k, v = slot.write(self.position.turn(k, slot.places), v)
-        return self.join(self.attend(self.position.turn(q, slot.places), k, v, slot.mask))
+        q = self.position.turn(q, slot.places)
+        return self.join(self.attend(q, k, v, slot.mask, slot.bias))
 
     def recall(self, query: Tensor, source: Source) -> Tensor:
         """The newest tokens look at a memory projected once.  (B, 1, D) -> (B, 1, D)

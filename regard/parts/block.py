@@ -34,12 +34,13 @@ class Block(nn.Module):
         x: Tensor,
         *,
         mask: Tensor | None = None,
+        bias: Tensor | None = None,
         causal: bool = False,
         positions: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
-        look = partial(self.attention, mask=mask, causal=causal, positions=positions)
+        look = partial(self.attention, mask=mask, bias=bias, causal=causal, positions=positions)
         recall = self.cross and partial(self.cross, memory=memory, mask=memory_mask)
         return self.through(x, look, recall)
 

@@ -54,10 +54,17 @@ class GatedSilu(Silu):
         return out
 
 
+class GatedGelu(GatedSilu):
+    """The same gate with GELU (T5 v1.1)."""
+
+    activation = GeluTanh.activation
+
+
 FEEDFORWARDS = {
     "relu": FeedForward,
     "gelu": Gelu,
     "gelu-tanh": GeluTanh,
     "silu": Silu,
     "gated-silu": GatedSilu,
+    "gated-gelu": GatedGelu,
 }

@@ -45,6 +45,14 @@ class Sinusoid(NoPosition):
         return x + table.to(x.dtype)
 
 
+class Halves(Sinusoid):
+    """The same sines and cosines, but all sines before all cosines (Marian, Pegasus)."""
+
+    def add(self, x: Tensor, positions: Tensor) -> Tensor:
+        angles = positions[..., None].float() * self.rates.float()  # (…, T, D/2)
+        return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
+
+
 class LearnedPosition(NoPosition):
     """One trained vector a place, up to `size` places."""
 
@@ -84,6 +92,7 @@ class Rotary(NoPosition):
 
 POSITIONS = {
     "sinusoid": Sinusoid,
+    "halves": Halves,
     "learned": LearnedPosition,
     "rotary": Rotary,
     "none": NoPosition,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import torch
@@ -11,6 +12,39 @@ from torch import Tensor, nn
 from .attention import Attention
 from .score import Dot
 from .state import Slot
+
+
+class Buckets(nn.Module):
+    """What each head adds for a distance: near ones singly, far ones in buckets that widen.
+
+    Half of the buckets are for one distance each; the others grow evenly in the logarithm up to
+    `farthest`, and the last holds all beyond. Both ways, half of all are for keys after the query
+    (Raffel et al. 2020, section 2.1).  (T,) or (B, T) and (S,) places -> bias (1 or B, H, T, S)
+    """
+
+    def __init__(
+        self, heads: int, buckets: int = 32, farthest: int = 128, causal: bool = False
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(buckets, heads))
+        self.farthest, self.causal = farthest, causal
+
+    def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
+        apart = keys - queries.view(-1, queries.shape[-1], 1)  # (1 or B, T, S)
+        return F.embedding(self.of(apart), self.weight).movedim(-1, 1)
+
+    def of(self, distance: Tensor) -> Tensor:
+        """The bucket of a key so far after its query."""
+        count, first = len(self.weight), torch.zeros_like(distance)
+        if self.causal:
+            distance = -distance.clamp_max(0)
+        else:
+            count //= 2
+            first, distance = count * (distance > 0), distance.abs()
+        single = count // 2
+        growth = (distance.clamp_min(1).float() / single).log() / math.log(self.farthest / single)
+        widening = single + (growth * (count - single)).long()
+        return first + torch.where(distance < single, distance, widening.clamp_max(count - 1))
 
 
 def distances(first: int, last: int, rates: Tensor) -> Tensor:

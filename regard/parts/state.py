@@ -23,6 +23,7 @@ class Slot(NamedTuple):
     places: Tensor  # (T,) or (B, T)
     used: int | None  # the same for the host, where it knows
     mask: Tensor | None  # (…, T, S) which keys each token may see; None: all that are written
+    bias: Tensor | None = None  # (…, H, T, S) added to the scores
 
     def write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put new keys and values in place.  (B, H, T, K) -> all there are, (B, H, S, K)"""

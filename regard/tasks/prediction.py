@@ -16,6 +16,13 @@ class Prediction:
     nbest: tuple[tuple[str, float], ...] | None = None  # further answers with their scores
     seconds: float | None = None  # of the batch that the input was in
     warning: str | None = None  # what the reader of the answer should know
+    label: str | None = None
+    probabilities: dict[str, float] | None = None  # of each label
+    tags: tuple[tuple[str, str], ...] | None = None  # words, each with its tag
+    answer: str | None = None
+    start: int | None = None  # the answer's first character in its text
+    end: int | None = None  # and the one after its last
+    vector: tuple[float, ...] | None = None
 
     def json(self) -> dict[str, Any]:
         fields = {name: value for name, value in asdict(self).items() if value is not None}

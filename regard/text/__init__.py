@@ -1,6 +1,9 @@
 """Text to ids and back: `learn` makes a vocabulary, `Text` uses it."""
 
-from .learn import KINDS, Settings, learn
-from .text import BOS, EOS, PAD, SPECIALS, UNK, Text
+from .learn import KINDS, Settings, learn, open_vocabulary
+from .text import BOS, EOS, HIDDEN, PAD, SPECIALS, UNK, Frame, Text
 
-__all__ = ["BOS", "EOS", "KINDS", "PAD", "SPECIALS", "UNK", "Settings", "Text", "learn"]
+__all__ = [
+    "BOS", "EOS", "HIDDEN", "KINDS", "PAD", "SPECIALS", "UNK",
+    "Frame", "Settings", "Text", "learn", "open_vocabulary",
+]  # fmt: skip

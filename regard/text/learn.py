@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from ..config import PATH
 from ..errors import DataError, RegardError
-from .text import EOS, SPACE, SPECIALS, UNK, Text
+from .text import EOS, SPACE, SPECIALS, SPELLINGS, UNK, Text
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 # Letters with their marks, digits, or one sign; each keeps the space before it, so that nothing
@@ -36,8 +36,8 @@ class Settings:
     """How text becomes ids."""
 
     kind: Annotated[
-        Literal["bpe", "byte-bpe", "unigram", "words", "spaced", "characters"],
-        "the unit of text; byte-bpe: GPT-2's; spaced: what stands between spaces",
+        Literal["bpe", "byte-bpe", "unigram", "wordpiece", "words", "spaced", "characters"],
+        "the unit of text; byte-bpe: GPT-2's; wordpiece: BERT's; spaced: what stands between spaces",
     ] = "bpe"
     vocabulary: Annotated[
         str,
@@ -63,18 +63,22 @@ class Settings:
     ] = 0.0
 
 
-def learn(lines: Iterable[str], settings: Settings, where: str = "text.size") -> Text:
-    """A vocabulary from lines; the same lines give the same vocabulary."""
+def learn(lines: Iterable[str], settings: Settings, extra: Sequence[str] = ()) -> Text:
+    """A vocabulary from lines; the same lines give the same vocabulary.
+
+    `extra` are specials of a task, which stand right after the usual ones.
+    """
+    where = "text.size"
     if settings.vocabulary:
         return open_vocabulary(Path(settings.vocabulary))
     try:
-        tokenizer = KINDS[settings.kind](lines, settings)
+        tokenizer = KINDS[settings.kind](lines, settings, [*SPECIALS, *extra])
     except RegardError:
         raise
     except Exception as error:  # the library raises bare Exception
         raise DataError(f"{where}: no vocabulary could be learned ({error}).") from error
     if (
-        settings.kind in ("bpe", "byte-bpe", "unigram")
+        settings.kind in ("bpe", "byte-bpe", "unigram", "wordpiece")
         and tokenizer.get_vocab_size() < settings.size
     ):
         raise DataError(
@@ -88,13 +92,13 @@ def learn(lines: Iterable[str], settings: Settings, where: str = "text.size") ->
     return Text(tokenizer)
 
 
-def learn_bpe(lines: Iterable[str], settings: Settings) -> Tokenizer:
+def learn_bpe(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
     """Merges of the most frequent pairs (Sennrich et al. 2016)."""
     tokenizer = _subwords(models.BPE(unk_token=SPECIALS[UNK], fuse_unk=True), settings)
     trainer = trainers.BpeTrainer(
         vocab_size=settings.size,
         min_frequency=settings.min_frequency,
-        special_tokens=_reserved(settings),
+        special_tokens=_reserved(settings, specials),
         limit_alphabet=max(settings.size // 2, 1),
         show_progress=False,
     )
@@ -102,13 +106,30 @@ def learn_bpe(lines: Iterable[str], settings: Settings) -> Tokenizer:
     return _unregister(tokenizer, byte_fallback=settings.bytes)
 
 
-def learn_byte_bpe(lines: Iterable[str], settings: Settings) -> Tokenizer:
+def learn_wordpiece(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
+    """Words and pieces that go on with ## (Wu et al. 2016); accents go with the case."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIALS[UNK]))
+    steps = [normalizers.BertNormalizer(lowercase=settings.lowercase)]
+    tokenizer.normalizer = normalizers.Sequence([*_normalisers(settings), *steps])
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=settings.size,
+        min_frequency=settings.min_frequency,
+        special_tokens=specials,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return _unregister(tokenizer)
+
+
+def learn_byte_bpe(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
     """Merges of bytes, so that no text is unknown and none is changed (Radford et al. 2019)."""
     tokenizer = Tokenizer(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=settings.size,
         min_frequency=settings.min_frequency,
-        special_tokens=list(SPECIALS),
+        special_tokens=specials,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -136,13 +157,14 @@ def open_vocabulary(folder: Path) -> Text:
 
 
 def _with_end(tokenizer: Tokenizer, folder: Path) -> Text:
-    ours = tokenizer.token_to_id(SPECIALS[EOS]) == EOS
-    if not ours and tokenizer.token_to_id("<|endoftext|>") is None:
+    text = Text(tokenizer)
+    if text.eos < 0:
+        known = ", ".join((SPECIALS[EOS], *SPELLINGS["eos"]))
         raise DataError(
-            f"text.vocabulary: {folder} must have an entry that ends a text, GPT-2's "
-            "<|endoftext|> or our own <eos>, but has neither."
+            f"text.vocabulary: {folder} must have an entry that ends a text, such as {known}, but "
+            "has none."
         )
-    return Text(tokenizer)
+    return text
 
 
 def _untyped(tokenizer: Tokenizer) -> Tokenizer:
@@ -160,25 +182,27 @@ def _byte_level(tokenizer: Tokenizer, normalisers: list[Any]) -> Tokenizer:
     return tokenizer
 
 
-def learn_unigram(lines: Iterable[str], settings: Settings) -> Tokenizer:
+def learn_unigram(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
     """The likeliest segmentation under a unigram model (Kudo 2018)."""
     tokenizer = _subwords(models.Unigram(), settings)
     trainer = trainers.UnigramTrainer(
         vocab_size=settings.size,
         unk_token=SPECIALS[UNK],
-        special_tokens=_reserved(settings),
+        special_tokens=_reserved(settings, specials),
         show_progress=False,
     )
     tokenizer.train_from_iterator(lines, trainer)
-    return _settle(_unregister(tokenizer, byte_fallback=settings.bytes), len(_reserved(settings)))
+    reserved = len(_reserved(settings, specials))
+    return _settle(_unregister(tokenizer, byte_fallback=settings.bytes), reserved)
 
 
-def learn_words(lines: Iterable[str], settings: Settings) -> Tokenizer:
+def learn_words(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
     """Every word and sign seen often enough."""
-    return _whole(_subwords(models.WordLevel(unk_token=SPECIALS[UNK]), settings), lines, settings)
+    tokenizer = _subwords(models.WordLevel(unk_token=SPECIALS[UNK]), settings)
+    return _whole(tokenizer, lines, settings, specials)
 
 
-def learn_spaced(lines: Iterable[str], settings: Settings) -> Tokenizer:
+def learn_spaced(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
     """Whatever stands between spaces, for text that was cut before; `<unk>` in it is unknown."""
     tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
     typed = normalizers.Replace(Regex("<(pad|bos|eos)>"), SPECIALS[UNK])  # typing makes no special
@@ -189,33 +213,36 @@ def learn_spaced(lines: Iterable[str], settings: Settings) -> Tokenizer:
         [decoders.Replace(Regex("^"), " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     words = (" ".join(w for w in line.split() if w not in SPECIALS) for line in lines)
-    return _whole(tokenizer, words, settings)
+    return _whole(tokenizer, words, settings, specials)
 
 
-def learn_characters(lines: Iterable[str], settings: Settings) -> Tokenizer:
+def learn_characters(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
     """Every character seen."""
     tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
     tokenizer.normalizer = normalizers.Sequence(_normalisers(settings))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
-    return _whole(tokenizer, lines, settings)
+    return _whole(tokenizer, lines, settings, specials)
 
 
-KINDS: dict[str, Callable[[Iterable[str], Settings], Tokenizer]] = {
+KINDS: dict[str, Callable[[Iterable[str], Settings, list[str]], Tokenizer]] = {
     "bpe": learn_bpe,
     "byte-bpe": learn_byte_bpe,
     "unigram": learn_unigram,
+    "wordpiece": learn_wordpiece,
     "words": learn_words,
     "spaced": learn_spaced,
     "characters": learn_characters,
 }
 
 
-def _whole(tokenizer: Tokenizer, lines: Iterable[str], settings: Settings) -> Tokenizer:
+def _whole(
+    tokenizer: Tokenizer, lines: Iterable[str], settings: Settings, specials: list[str]
+) -> Tokenizer:
     trainer = trainers.WordLevelTrainer(
         vocab_size=settings.size,
         min_frequency=settings.min_frequency,
-        special_tokens=list(SPECIALS),
+        special_tokens=specials,
         show_progress=False,
     )
     tokenizer.train_from_iterator(lines, trainer)
@@ -252,8 +279,8 @@ def _normalisers(settings: Settings) -> list[Any]:
     return steps
 
 
-def _reserved(settings: Settings) -> list[str]:
-    return [*SPECIALS, *(BYTES if settings.bytes else [])]
+def _reserved(settings: Settings, specials: list[str]) -> list[str]:
+    return [*specials, *(BYTES if settings.bytes else [])]
 
 
 def _settle(tokenizer: Tokenizer, reserved: int) -> Tokenizer:

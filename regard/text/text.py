@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
 from ..errors import RunError
 
-# The same four ids in every vocabulary that we make.
+# The same four ids in every vocabulary that we make; what hides a word comes next, where one does.
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 PAD, BOS, EOS, UNK = range(4)
+HIDDEN = "<mask>"
+# How those who made other vocabularies spell them.
+SPELLINGS = {
+    "pad": ("<pad>", "[PAD]"),
+    "bos": ("[CLS]", "<s>", "<|begin_of_text|>", "<|endoftext|>"),
+    "eos": ("[SEP]", "</s>", "<|endoftext|>", "<|end_of_text|>"),
+    "unk": ("<unk>", "[UNK]"),
+    "mask": ("<mask>", "[MASK]"),
+}
 SPACE = "▁"  # how a space is written inside a token
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+
+Place = tuple[int, int]
+
+
+class Frame(NamedTuple):
+    """Ids around one text (first, last) and around two (first, between, end)."""
+
+    first: list[int]
+    between: list[int]
+    last: list[int]
+    end: list[int]
 
 
 class Text:
@@ -24,12 +47,21 @@ class Text:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.size = tokenizer.get_vocab_size()
-        # GPT-2's vocabulary has one special, which ends a text and so begins the next.
-        end = tokenizer.token_to_id("<|endoftext|>")
-        ours = tokenizer.token_to_id(SPECIALS[EOS]) == EOS
-        self.bos, self.eos = (BOS, EOS) if ours or end is None else (end, end)
-        self.unk = UNK if ours else -1  # bytes leave nothing unknown
-        self.specials = set(range(len(SPECIALS))) if ours else {self.eos}
+        if tokenizer.token_to_id(SPECIALS[EOS]) == EOS:  # ours
+            hidden = tokenizer.token_to_id(HIDDEN) == len(SPECIALS)
+            self.pad, self.bos, self.eos, self.unk = PAD, BOS, EOS, UNK
+            self.mask = len(SPECIALS) if hidden else -1
+        else:
+            self.pad, self.bos, self.eos, self.unk, self.mask = map(self._find, SPELLINGS)
+            # Marian and T5 begin what they write with padding.
+            self.bos = self.pad if self.bos < 0 else self.bos
+        roles = (self.pad, self.bos, self.eos, self.unk, self.mask)
+        self.specials = {role for role in roles if role >= 0}
+
+    def _find(self, role: str) -> int:
+        """The id of a special, -1 where there is none: bytes leave nothing unknown."""
+        ids = (self.tokenizer.token_to_id(spelling) for spelling in SPELLINGS[role])
+        return next((i for i in ids if i is not None), -1)
 
     @classmethod
     def load(cls, path: Path) -> Text:
@@ -47,6 +79,24 @@ class Text:
         """Ids of each line, without specials."""
         encoded = self.tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
         return [line.ids for line in encoded]
+
+    def encode_with_places(self, lines: Sequence[str]) -> list[tuple[list[int], list[Place]]]:
+        """The same, each token with where it stands in its line: from a character, up to another."""
+        encoded = self.tokenizer.encode_batch(list(lines), add_special_tokens=False)
+        return [(line.ids, line.offsets) for line in encoded]
+
+    @cached_property
+    def frame(self) -> Frame:
+        """What stands around a text, and between two; as the vocabulary's own rules have it."""
+        one, two = self.tokenizer.encode("a"), self.tokenizer.encode("a", "a")
+        places = [i for i, mark in enumerate(two.special_tokens_mask) if not mark]
+        if len(places) == len(two.ids):  # it has no rules
+            first = [self.bos] if self.bos not in (self.eos, self.pad) else []
+            return Frame(first, [self.eos], [self.eos], [self.eos])
+        half = len(places) // 2
+        first, end = two.ids[: places[0]], places[half - 1] + 1
+        last = one.ids[len(first) + half :]
+        return Frame(first, two.ids[end : places[half]], last, two.ids[places[-1] + 1 :])
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """Raw text of each row of ids; specials leave no trace, except that unknown shows."""

@@ -1,0 +1,75 @@
+"""What must be told of an architecture of Hugging Face folders, so that it goes both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from ..errors import RunError
+from .rules import Rule
+
+Config = dict[str, Any]
+
+# What their activations are called here; of two names of one, the first is written.
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+class Architecture(NamedTuple):
+    """One `model_type` of theirs."""
+
+    model: str  # our model's kind
+    prefix: str  # what the body's names begin with where the file holds an output layer too
+    settings: Callable[[Config, set[str]], Any]  # their config and tensor names -> our settings
+    config: Callable[[Any], Config]  # our settings -> their config, or a refusal
+    body: Callable[[Any, str], Iterable[Rule]]  # settings, prefix -> names
+    head: Callable[[Any, str, str], Iterable[Rule]]  # settings, task kind, prefix -> names
+    classes: dict[str, str]  # their class -> our task; the first of a task is written
+    repeats: tuple[str, ...] = ()  # endings of tensors that say again what another says, or nothing
+
+
+def wanted(config: Config, key: str, *values: Any) -> Any:
+    """A key that we know how to follow only where it has one of these values."""
+    found = config.get(key, values[0])
+    if found not in values:
+        known = " or ".join(repr(value) for value in values)
+        raise RunError(
+            f"config.json: {key} must be {known} to be imported, but is {found!r}; nothing is "
+            "guessed."
+        )
+    return found
+
+
+def number(config: Config, key: str, default: float | None = None) -> Any:
+    value = config.get(key, default)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise RunError(f"config.json: {key} must be a number, but is {value!r}.")
+    return value
+
+
+def activation(config: Config, key: str, default: str) -> str:
+    return ACTIVATIONS[wanted(config, key, default, *ACTIVATIONS)]
+
+
+def their_activation(ours: str) -> str:
+    found = [theirs for theirs, mine in ACTIVATIONS.items() if mine == ours]
+    must(bool(found), f"model.feedforward={ours}")
+    return found[0]
+
+
+def must(ok: bool, what: str) -> None:
+    if not ok:
+        raise RunError(f"a model with {what} has no counterpart there, so it cannot be exported.")
+
+
+def must_be(settings: Any, **values: Any) -> None:
+    """Settings that have no counterpart unless they are these."""
+    for key, value in values.items():
+        found = getattr(settings, key)
+        must(found == value, f"model.{key}={found!r}")
