@@ -347,8 +347,9 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
     from .train.recipe import read
 
     whole = read(recipe, settings or [])
-    batch = TASKS[whole.task_kind].blank(whole.task, whole.train.batch_tokens)
-    bill = estimate(whole.build, whole.text.size, whole.text.joint, whole.train, batch)
+    task = TASKS[whole.task_kind]
+    batch = task.blank(whole.task, whole.train.batch_tokens)
+    bill = estimate(whole.build, whole.usual_sizes(), whole.train, batch, task.loss)
     if as_json:
         print(json.dumps(bill))
         return
@@ -499,6 +500,7 @@ class Drawing:
 
     def step(self, event: Any) -> None:
         text = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s"
+        text += "".join(f"  {name} {value:.3f}" for name, value in event.parts.items())
         text += f"  {event.use:.0%} of peak"
         if self.bar is not None:
             self.bar.update(self.task, completed=event.step, description=text)

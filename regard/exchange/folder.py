@@ -63,7 +63,9 @@ def _shards(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for file in sorted(set(named.values())):
         if Path(file).name != file:
-            raise RunError(f"{index}: a shard must lie in the folder itself, but '{file}' does not.")
+            raise RunError(
+                f"{index}: a shard must lie in the folder itself, but '{file}' does not."
+            )
         if not (folder / file).is_file():
             raise RunError(f"{folder}: the shard {file} is missing, though {index.name} names it.")
         found |= read(folder / file)

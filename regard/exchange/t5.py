@@ -27,7 +27,9 @@ def settings(config: Config, names: set[str]) -> T5Settings:
         farthest=number(config, "relative_attention_max_distance", 128),
         epsilon=number(config, "layer_norm_epsilon", 1e-6),
         feedforward=wanted(config, "feed_forward_proj", *FEEDFORWARDS),
-        tie=wanted(config, "tie_word_embeddings", True, False),
+        # Newer folders say by a key of its own what older ones say by tying.
+        scaled=bool(config.get("scale_decoder_outputs", config.get("tie_word_embeddings", True))),
+        tie="lm_head.weight" not in names,
     )
 
 
@@ -49,6 +51,7 @@ def config(s: T5Settings) -> Config:
         "layer_norm_epsilon": s.epsilon,
         "feed_forward_proj": s.feedforward,
         "tie_word_embeddings": s.tie,
+        "scale_decoder_outputs": s.scaled,
         "is_encoder_decoder": True,
     }
 

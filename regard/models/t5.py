@@ -46,6 +46,7 @@ class T5Settings:
     ] = "pre"
     feedforward: Annotated[str, FEEDFORWARDS, "relu: T5; gated-gelu: T5 v1.1"] = "relu"
     tie: Annotated[bool, "write with the vectors that it reads with (T5, not v1.1)"] = True
+    scaled: Annotated[bool, "divide by √width before writing (T5, not v1.1)"] = True
 
 
 class T5(nn.Module):
@@ -80,7 +81,7 @@ class T5(nn.Module):
         self.dropout = nn.Dropout(s.dropout)
         self.output = Output(s.width, sizes.target, self.embedding.tokens if s.tie else None)
         # Vectors of length √D would make the scores of a tied output as many times too large.
-        self.scale = s.width**-0.5 if s.tie else 1.0
+        self.scale = s.width**-0.5 if s.scaled else 1.0
         self._begin()
 
     def forward(self, batch: Pairs) -> Tensor:

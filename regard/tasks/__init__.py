@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .classify import Classify
 from .language import Language
 from .permute import Permute
 from .prediction import Prediction
@@ -13,6 +14,7 @@ TASKS: dict[str, Any] = {
     "language": Language,
     "permute": Permute,
     "story": Story,
+    "classify": Classify,
 }
 
 __all__ = ["TASKS", "Prediction"]

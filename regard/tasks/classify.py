@@ -95,6 +95,7 @@ class Classify(OfTexts):
 
     Settings = ClassifySettings
     asked = "text"
+    loss = "classes"  # where it is a class
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class Settings:
 
     kind: Annotated[
         Literal["bpe", "byte-bpe", "unigram", "wordpiece", "words", "spaced", "characters"],
-        "the unit of text; byte-bpe: GPT-2's; wordpiece: BERT's; spaced: what stands between spaces",
+        "the unit; byte-bpe: GPT-2's; wordpiece: BERT's; spaced: what stands between spaces",
     ] = "bpe"
     vocabulary: Annotated[
         str,
@@ -141,7 +141,7 @@ def open_vocabulary(folder: Path) -> Text:
     """Somebody's vocabulary: a tokenizer.json, or GPT-2's two files."""
     if folder.is_file() or (folder / "tokenizer.json").is_file():
         text = Text.load(folder if folder.is_file() else folder / "tokenizer.json")
-        return _with_end(_untyped(text.tokenizer), folder)
+        return _with_end(untyped(text.tokenizer), folder)
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     for path in (vocabulary, merges):
         if not path.is_file():
@@ -167,7 +167,7 @@ def _with_end(tokenizer: Tokenizer, folder: Path) -> Text:
     return text
 
 
-def _untyped(tokenizer: Tokenizer) -> Tokenizer:
+def untyped(tokenizer: Tokenizer) -> Tokenizer:
     """Specials that are in the vocabulary anyway are not found in text that spells them."""
     whole = json.loads(tokenizer.to_str())
     vocabulary = whole["model"].get("vocab", {})

@@ -60,7 +60,9 @@ class Text:
 
     def _find(self, role: str) -> int:
         """The id of a special, -1 where there is none: bytes leave nothing unknown."""
-        ids = (self.tokenizer.token_to_id(spelling) for spelling in SPELLINGS[role])
+        # Where text must not be able to spell it, there is a space before its name.
+        names = (form for name in SPELLINGS[role] for form in (name, f" {name}"))
+        ids = (self.tokenizer.token_to_id(name) for name in names)
         return next((i for i in ids if i is not None), -1)
 
     @classmethod
@@ -81,7 +83,7 @@ class Text:
         return [line.ids for line in encoded]
 
     def encode_with_places(self, lines: Sequence[str]) -> list[tuple[list[int], list[Place]]]:
-        """The same, each token with where it stands in its line: from a character, up to another."""
+        """The same, each token with its place in its line: from a character, up to another."""
         encoded = self.tokenizer.encode_batch(list(lines), add_special_tokens=False)
         return [(line.ids, line.offsets) for line in encoded]
 

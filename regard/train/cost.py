@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..batch import Sizes
 from .distributed import pick
-from .loss import TokenLoss
+from .loss import LOSSES
 from .settings import Settings
 
 # Stated power for estimates, in watts: a GPU at its board limit, a CPU core under load.
@@ -101,15 +101,17 @@ class Estimate:
     activations: int  # bytes that the forward pass keeps for the backward
 
 
-def count(build: Callable[[Sizes], nn.Module], sizes: Sizes, batch: Any) -> Estimate:
+def count(
+    build: Callable[[Sizes], nn.Module], sizes: Sizes, batch: Any, loss: str = "tokens"
+) -> Estimate:
     """Count by running such a batch through such a model on tensors without data."""
     with torch.device("meta"):
         model = build(sizes)
         kept = Kept()
         with FlopCounterMode(display=False) as counter:
             with torch.autograd.graph.saved_tensors_hooks(kept.add, lambda tensor: tensor):
-                loss = TokenLoss()(model, batch.to(torch.device("meta"))).total
-            torch.autograd.backward(loss)
+                total = LOSSES[loss]()(model, batch.to(torch.device("meta"))).total
+            torch.autograd.backward(total)
     weights = sum(p.numel() for p in model.parameters())
     return Estimate(weights, counter.get_total_flops(), kept.bytes - 4 * weights)
 
@@ -162,11 +164,15 @@ def peak_memory(device: torch.device) -> int:
 
 
 def estimate(
-    build: Callable[[Sizes], nn.Module], vocabulary: int, joint: bool, train: Settings, batch: Any
+    build: Callable[[Sizes], nn.Module],
+    sizes: Sizes,
+    train: Settings,
+    batch: Any,
+    loss: str = "tokens",
 ) -> dict[str, Any]:
     """The bill before training, for batches like this one."""
     device = pick(train.device)
-    one = count(build, Sizes(vocabulary, vocabulary, joint), batch)
+    one = count(build, sizes, batch, loss)
     flops = one.flops * train.steps
     rate = product_rate(device)
     seconds = flops / (rate * USE)

@@ -4,7 +4,7 @@ finds likely."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class DistilLoss(TokenLoss):
 def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
     """The task's loss; with a teacher, what that knows beside it."""
     if not settings.teacher:
-        return LOSSES[task.loss](settings.smoothing, settings.r_drop)
+        return LOSSES[task.loss].of(settings)
     folder = Path(settings.teacher)
     recipe = read_run(folder)
     known = TASKS[recipe.task_kind].load(recipe.task, recipe.text, folder)
@@ -100,10 +100,31 @@ def start_from(model: nn.Module, folder: Path, may_differ: bool) -> None:
     """
     weights = weights_of_run(folder, "model.from")
     own = dict(model.named_parameters())
-    picked = every_nth_block(weights, own)
+    picked = with_new_heads(every_nth_block(weights, own), own, getattr(model, "heads", ()))
     fits = picked.keys() == own.keys() and all(picked[n].shape == own[n].shape for n in own)
     if fits or not may_differ:
         checkpoint.put_weights(model, picked, folder / "model.safetensors")
+
+
+def with_new_heads(
+    weights: dict[str, Tensor], own: dict[str, Any], heads: Sequence[str]
+) -> dict[str, Tensor]:
+    """What another run has learned, for a model that is asked something else.
+
+    What only serves to say something (`heads`) begins anew where it does not fit; what told the
+    words still does, where they are told beside something else.
+    """
+    if "words.weight" in own and "output.weight" in weights:
+        weights = {**weights, "words.weight": weights["output.weight"]}
+
+    def is_head(name: str) -> bool:
+        return name.partition(".")[0] in (*heads, "words")
+
+    def fits(name: str) -> bool:
+        return name in weights and name in own and weights[name].shape == own[name].shape
+
+    kept = {n: w for n, w in weights.items() if not is_head(n) or fits(n)}
+    return kept | {n: w.detach() for n, w in own.items() if is_head(n) and not fits(n)}
 
 
 def weights_of_run(folder: Path, setting: str) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Step:
     tokens_per_second: float  # of the target, padding not counted
     seconds: float
     use: float = 0.0  # model FLOPs used, as a part of the peak that `Begun` names
+    parts: dict[str, float] = field(default_factory=dict)  # of the loss, where it has several
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,11 @@ Event = Begun | Step | Scored | Saved | Stopped
 class Window:
     """Sums since the last logged step, kept on the device so that it need not be waited for."""
 
-    def __init__(self, device: torch.device, share: float = 0.0) -> None:
-        """`share`: of the peak that one token a second takes."""
-        self.device, self.share = device, share
+    def __init__(
+        self, device: torch.device, share: float = 0.0, parts: tuple[str, ...] = ()
+    ) -> None:
+        """`share`: of the peak that one token a second takes; `parts`: of the loss."""
+        self.device, self.share, self.parts = device, share, parts
         self.restart()
 
     def restart(self) -> None:
@@ -106,25 +109,27 @@ class Window:
         self.began = time.perf_counter()
 
     def add(self, nll: Tensor, norm: Tensor, tokens: int) -> None:
-        self.nll += nll
+        self.nll = self.nll + nll
         self.norm += norm
         self.steps, self.tokens = self.steps + 1, self.tokens + tokens
 
     def close(self, world: World, step: int, optimizer: torch.optim.Optimizer) -> Step:
         """Means over the window; waits for the device."""
         self.check(world, step)
-        loss = float(world.sum(self.nll.clone())) / self.tokens
+        means = (world.sum(self.nll.clone()) / self.tokens).view(-1).tolist()
+        loss = sum(means)
         norm = float(self.norm) / self.steps
         seconds = time.perf_counter() - self.began
         event = Step(
             step,
             round(loss, 5),
             round(float(np.exp(min(loss, 700.0))), 4),
-            float(optimizer.param_groups[0]["lr"]),
+            max(float(group["lr"]) for group in optimizer.param_groups),
             round(norm, 4),
             round(self.tokens / seconds, 1),
             round(seconds, 3),
             round(self.tokens / seconds * self.share, 4),
+            {name: round(mean, 5) for name, mean in zip(self.parts, means, strict=False)},
         )
         self.restart()
         return event
@@ -138,7 +143,7 @@ class Window:
 
     def check(self, world: World, step: int) -> None:
         """Stop before anything that is not a number reaches a checkpoint."""
-        bad = not bool(torch.isfinite(self.nll + self.norm))
+        bad = not bool(torch.isfinite(self.nll + self.norm).all())
         if world.any(bad):
             raise RunError(
                 f"step {step}: the loss is not a number any more; the last checkpoint "
@@ -168,7 +173,7 @@ class Log:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"event": kind, **row}) + "\n")
         if self.board is not None:
-            for key, value in {**row, **row.get("scores", {})}.items():
+            for key, value in {**row, **row.get("scores", {}), **row.get("parts", {})}.items():
                 if isinstance(value, float):
                     self.board.add_scalar(f"{kind}/{key}", value, row["step"])
             self.board.flush()

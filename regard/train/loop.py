@@ -19,7 +19,8 @@ from ..data.read import Faults
 from ..data.store import Store
 from ..errors import RunError
 from ..tasks import TASKS
-from . import checkpoint, cost, optim
+from ..text import Text
+from . import adapt, checkpoint, cost, optim
 from .backward import Backward, Done, make_backward
 from .checkpoint import write_text
 from .distil import make_loss, start_from
@@ -50,7 +51,7 @@ def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Done:
         # Peers average their gradients; the sum is wanted.
         scale = weight * world.size / batch.tokens
         found, new = backward(part.to(world.device), scale, piece == pieces - 1)
-        nll += weight * found
+        nll = nll + weight * found
         if step == 1:
             return nll, new
         past = past or tuple(t.new_zeros(len(batch), *t.shape[1:]) for t in new)
@@ -75,6 +76,7 @@ def fit(
     origin = recipe.model_from or settings.teacher
     if origin and not checkpoint.all_in(folder):
         start_from(model, Path(origin), may_differ=not recipe.model_from)
+    adapt.prepare(model, settings)
     model.to(device).train()
     optimizer = optim.OPTIMIZERS[settings.optimizer](model, settings)
     progress, past = resume(folder, model, optimizer, device)
@@ -87,7 +89,7 @@ def fit(
     largest = task.batch(stores["train"], plan.largest(), np.random.default_rng(settings.seed))
     try_largest(backward, model, largest, world, settings)
     usual = task.batch(stores["train"], plan.usual(), np.random.default_rng(settings.seed))
-    example = cost.count(recipe.build, task.sizes, usual)
+    example = cost.count(recipe.build, task.sizes, usual, task.loss)
     peak = cost.peak_rate(device)
     yield Begun(
         progress.step,
@@ -103,7 +105,8 @@ def fit(
     )
 
     log = Log(folder, settings) if world.leads else None
-    window = Window(device, example.flops / usual.tokens / (peak.flops * world.size))
+    parts = getattr(loss, "parts", ())
+    window = Window(device, example.flops / usual.tokens / (peak.flops * world.size), parts)
     began = time.perf_counter() - progress.seconds
 
     def spent() -> float:
@@ -137,7 +140,8 @@ def fit(
                     with optim.averaged(optimizer):
                         scored = validate(recipe, task, model, stores, world, progress, precision)
                         if scored is not None and scored.best and world.leads:
-                            checkpoint.write_weights(folder / BEST, checkpoint.weights_of(model))
+                            weights = adapt.merged(checkpoint.weights_of(model), settings)
+                            checkpoint.write_weights(folder / BEST, weights)
                     if scored is not None:
                         yield record(log, scored)
                     optim.average_if_stalled(optimizer, progress.worse, settings)
@@ -158,7 +162,7 @@ def fit(
                 break
     if world.leads:
         with optim.averaged(optimizer):
-            weights = chosen_weights(folder, settings, model, progress)
+            weights = adapt.merged(chosen_weights(folder, settings, model, progress), settings)
         flops = example.flops / usual.tokens * progress.tokens
         write_bill(folder, settings, example.parameters, flops, peak, progress, energy, device)
         checkpoint.write_weights(folder / "model.safetensors", weights)
@@ -181,7 +185,11 @@ def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Any:
     kind = TASKS[recipe.task_kind]
     if (folder / "config.json").is_file():
         return kind.load(recipe.task, recipe.text, folder)
-    if origin := recipe.model_from or recipe.train.teacher:
+    origin = recipe.model_from or recipe.train.teacher
+    if origin and hasattr(kind, "adopt"):  # what it is asked differs, the vocabulary does not
+        text = Text.load(Path(origin) / "tokenizer.json")
+        task = kind.adopt(recipe.task, text, recipe.data.files("train"), Faults(faults.skip))
+    elif origin:
         task = kind.load(recipe.task, recipe.text, Path(origin))
     else:
         task = kind.learn(recipe.task, recipe.text, recipe.data.files("train"), Faults(faults.skip))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from ..batch import Passed
 from ..parts.output import Output
 from . import kernel
+from .settings import Settings
 
 # Scores held at a time: 64 MiB in float32; on a GPU 1 GiB in bfloat16, for large products.
 CHUNK = defaultdict(lambda: 2**24, cuda=2**29)
@@ -22,7 +23,7 @@ class Loss(NamedTuple):
     """Sums over a batch's tokens; the caller divides by how many there are."""
 
     total: Tensor  # what is minimised
-    nll: Tensor  # -log p of the right tokens, for reporting
+    nll: Tensor  # () what is reported, such as -log p; or (P,) its parts, where it has several
     past: tuple[Tensor, ...] = ()  # what the next batch of a stream goes on from
 
 
@@ -34,8 +35,14 @@ class TokenLoss:
     symmetric divergence of the two is added (Liang et al. 2021).
     """
 
+    parts: ClassVar[tuple[str, ...]] = ()  # names of what `nll` is made of, where it is several
+
     def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0) -> None:
         self.smoothing, self.r_drop = smoothing, r_drop
+
+    @classmethod
+    def of(cls, settings: Settings) -> TokenLoss:
+        return cls(settings.smoothing, settings.r_drop)
 
     def __call__(self, model: nn.Module, batch: Any) -> Loss:
         """`model` maps a batch to states (B, T, D) and has an `output` layer."""
@@ -84,9 +91,6 @@ class TokenLoss:
         # The paper adds both losses and α times the divergence; this is half of that.
         total = (1 - self.smoothing) * nll + self.smoothing * spread + self.r_drop / 2 * apart
         return (total * real).sum(), (nll * real).sum()
-
-
-LOSSES = {"tokens": TokenLoss}
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -197,3 +201,119 @@ def rows_at_a_time(weight: Tensor) -> int:
 
 def chunks(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
     return x.split(rows_at_a_time(weight)) if len(x) else ()
+
+
+class MaskedLoss(TokenLoss):
+    """Of the hidden words, and of whether the second text follows: a mean of each, together.
+
+    Devlin et al. 2019, section 3.1 and appendix A.2.
+    """
+
+    parts = ("masked", "next")
+
+    def __call__(self, model: nn.Module, batch: Any) -> Loss:
+        passed: Passed = model.states(batch)  # type: ignore[operator]
+        words = self.measure(model, passed.states, batch, twice=False)
+        after = torch.zeros_like(words.nll)
+        if passed.follows is not None:
+            asked = batch.follows.clamp_min(0)
+            each = F.cross_entropy(passed.follows.float(), asked, reduction="none")
+            after = (each * batch.worth * (batch.follows >= 0)).sum()
+        return Loss(words.total + after, torch.stack((words.nll, after.detach())))
+
+
+class ClassLoss(TokenLoss):
+    """-Σ log p(class), each as much as it weighs; of texts or of their tokens.
+
+    With `language`, the words of the text are predicted too, and count so much (Radford et al.
+    2018, eq. 5).
+    """
+
+    def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0, language: float = 0.0) -> None:
+        super().__init__(smoothing, r_drop)
+        self.language = language
+
+    @classmethod
+    def of(cls, settings: Settings) -> ClassLoss:
+        return cls(settings.smoothing, settings.r_drop, settings.language_weight)
+
+    def __call__(self, model: nn.Module, batch: Any) -> Loss:
+        twice = self.r_drop > 0 and model.training
+        passed: Passed = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
+        scores = model.output(passed.states).float()  # type: ignore[operator]
+        sides = scores.chunk(2 if twice else 1)
+        pairs = [self.compare(side, batch) for side in sides]
+        total, nll = (torch.stack(values).mean(0) for values in zip(*pairs, strict=True))
+        if twice:
+            p, q = (side.log_softmax(-1) for side in sides)
+            apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # KL(p‖q) + KL(q‖p)
+            total = total + self.r_drop / 4 * (apart * self.counted(batch)).sum()
+        if self.language and passed.words is not None and torch.is_grad_enabled():
+            total = total + self.language * self.words(model, passed.words, batch)
+        return Loss(total, nll.detach())
+
+    def compare(self, scores: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
+        labels = batch.labels.flatten()
+        each = F.cross_entropy(
+            scores.flatten(0, 1), labels, ignore_index=-1, reduction="none",
+            label_smoothing=self.smoothing,
+        )  # fmt: skip
+        plain = each.detach()
+        if self.smoothing:
+            plain = F.cross_entropy(
+                scores.detach().flatten(0, 1), labels, ignore_index=-1, reduction="none"
+            )
+        return (each * batch.weight.flatten()).sum(), plain.sum()
+
+    def counted(self, batch: Any) -> Tensor:
+        """Which labels count.  -> (B, T)"""
+        return batch.labels >= 0  # type: ignore[no-any-return]
+
+    def words(self, model: nn.Module, states: Tensor, batch: Any) -> Tensor:
+        """The mean -log p of each text's words after its first, for every text."""
+        states = states[:, :-1].repeat(len(batch) // len(states) or 1, 1, 1)[: len(batch)]
+        labels = batch.ids[:, 1:]
+        real = torch.arange(labels.shape[1], device=labels.device) < batch.lengths[:, None] - 1
+        output = model.words
+        assert isinstance(output, Output)
+        args = (states.flatten(0, 1), output.weight, output.bias, labels.flatten(), real.flatten())
+        total, _ = LinearCrossEntropy.apply(*args, 0.0, True)  # type: ignore[no-untyped-call]
+        mean: Tensor = total / real.sum().clamp_min(1) * len(batch)
+        return mean
+
+
+class LabelsLoss(ClassLoss):
+    """Each class by itself holds or does not: the mean over classes of -log p."""
+
+    def compare(self, scores: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
+        each = F.binary_cross_entropy_with_logits(scores[:, 0], batch.label, reduction="none")
+        loss = each.mean(-1).sum()
+        return loss, loss.detach()
+
+
+class NumberLoss(ClassLoss):
+    """Squared distance from the right number."""
+
+    def compare(self, scores: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
+        loss = (scores[:, 0, 0] - batch.label).square().sum()
+        return loss, loss.detach()
+
+
+class SpanLoss(ClassLoss):
+    """Where an answer begins and ends: the mean -log p of both among the places allowed."""
+
+    def compare(self, scores: Tensor, batch: Any) -> tuple[Tensor, Tensor]:
+        scores = scores.masked_fill(batch.allowed[..., None] == 0, float("-inf"))  # (B, T, 2)
+        each = F.cross_entropy(scores, batch.span, reduction="none")  # (B, 2)
+        loss = each.mean(-1).sum()
+        return loss, loss.detach()
+
+
+LOSSES: dict[str, type[TokenLoss]] = {
+    "tokens": TokenLoss,
+    "masked": MaskedLoss,
+    "classes": ClassLoss,
+    "labels": LabelsLoss,
+    "number": NumberLoss,
+    "span": SpanLoss,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +18,26 @@ from .settings import Settings
 
 def adamw(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """AdamW over all weights; matrices decay, vectors (norms and biases) do not."""
-    weights = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in weights if p.dim() > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in weights if p.dim() <= 1], "weight_decay": 0.0},
-    ]
-    return _adamw(groups, weights[0].device, settings)
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    top = 1 + max(map(level_of, named))
+    groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
+    for name, weight in named.items():
+        level = level_of(name)
+        pace = settings.layer_decay ** (0 if level < 0 else top - level)
+        groups[pace, settings.weight_decay if weight.dim() > 1 else 0.0].append(weight)
+    return _adamw(
+        [{"params": p, "weight_decay": decay, "pace": pace} for (pace, decay), p in groups.items()],
+        next(iter(named.values())).device,
+        settings,
+    )
+
+
+def level_of(name: str) -> int:
+    """How far up a weight stands: embeddings 0, the first block 1, …; what is above all, -1."""
+    numbered = re.match(r"\w+\.(\d+)\.", name)
+    if numbered and not name.startswith(("pooler", "transform")):
+        return 1 + int(numbered[1])
+    return 0 if name.startswith(("embedding", "segments", "source", "target")) else -1
 
 
 def muon(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -60,7 +75,9 @@ OPTIMIZERS: dict[str, Callable[[nn.Module, Settings], torch.optim.Optimizer]] = 
 
 def _adamw(groups: Any, device: torch.device, settings: Settings) -> torch.optim.AdamW:
     on_gpu = device.type == "cuda"
-    rate = torch.tensor(settings.rate, device=device) if on_gpu else settings.rate
+    rate = settings.rate
+    if on_gpu:
+        groups = [{**group, "lr": torch.tensor(rate, device=device)} for group in groups]
     return torch.optim.AdamW(
         groups, lr=rate, betas=settings.betas, eps=settings.epsilon, fused=True, capturable=on_gpu
     )
@@ -173,10 +190,11 @@ def orthogonal(x: Tensor, iterations: int = 5) -> Tensor:
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
+        own = rate * group.get("pace", 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(own)
         else:
-            group["lr"] = rate
+            group["lr"] = own
 
 
 def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

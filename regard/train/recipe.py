@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from .. import config, decode, text
-from ..batch import Sizes
+from ..batch import Asked, Sizes
 from ..data.settings import Settings as DataSettings
 from ..errors import RecipeError, RunError
 from ..models import MODELS
@@ -43,6 +43,12 @@ class Recipe:
             raise RecipeError(f"[model]: {error}.") from error
         return model
 
+    def usual_sizes(self) -> Sizes:
+        """What the sizes may be, before the data have told them."""
+        asked: Asked = getattr(TASKS[self.task_kind], "asked", "words")
+        size = self.text.size
+        return Sizes(size, size, self.text.joint, asked, 0 if asked == "words" else 2)
+
     def rows(self, notes: str) -> dict[str, list[tuple[str, Any, str]]]:
         """Every key with its value and its `origin` or its `comment`."""
         kinds = {"task": self.task_kind, "model": self.model_kind}
@@ -66,7 +72,32 @@ class Recipe:
 def read(recipe: str, overrides: Sequence[str] = ()) -> Recipe:
     """A recipe by name or path with overrides, fully checked."""
     path = config.find(recipe)
-    return resolve(path.stem, config.read(path, overrides))
+    return resolve(path.stem, with_origin(config.read(path, overrides)))
+
+
+def with_origin(given: config.Given) -> config.Given:
+    """`model.from` brings its model along: its kind and all its settings.
+
+    What is said beside it, in the same place or nearer to the user, changes them: a dropout, say.
+    """
+    named = given["model"].get("from")
+    if named is None or not isinstance(named.value, str) or not named.value:
+        return given
+    folder = named.folder / named.value
+    if not (folder / "recipe.toml").is_file():
+        raise RunError(f"{folder}: model.from must name a run folder, but this is none.")
+    origin = read_run(folder)
+    weaker = named.origin == "command line"
+    said = {k: v for k, v in given["model"].items() if not weaker or v.origin == "command line"}
+    kind = said.get("kind")
+    if kind is not None and kind.value != origin.model_kind:
+        raise RecipeError(
+            f"{kind.where}: model.kind must be what model.from is, {origin.model_kind}, but is "
+            f"{kind.value!r}."
+        )
+    brought = {**vars(origin.model), "kind": origin.model_kind}
+    own = {k: config.Value(v, "model.from", str(folder), Path.cwd()) for k, v in brought.items()}
+    return {**given, "model": {**own, **said}}
 
 
 def read_run(folder: Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..batch import Sizes
 from ..config import write
 from ..data.read import Faults
 from ..data.store import fingerprint
@@ -93,7 +92,7 @@ class Run:
         files, faults = data.files(on), Faults(data.skip_bad)
         cache = self.folder.parent / ".cache"
         store = self.task.store(files, cache, ANY_LENGTH, Faults(data.skip_bad))
-        nll, tokens = sweep_loss(
+        swept = sweep_loss(
             self.task, self.model, store, self.recipe.train, self.device, None, thorough=True
         )
         scores: dict[str, Any] = {
@@ -101,7 +100,10 @@ class Run:
             "set": fingerprint(files),
             "headline": self.task.metric,
             "higher_is_better": self.task.higher_is_better,
-            **self.task.evaluate(self.model, files, self.recipe.decode, faults, nll, tokens),
+            **swept.parts,
+            **self.task.evaluate(
+                self.model, files, self.recipe.decode, faults, swept.nll, swept.tokens
+            ),
             "left_out": faults.count,
             "seconds": round(time.perf_counter() - began, 2),
         }
@@ -196,7 +198,7 @@ def check_fit(recipe: Recipe, model: Any) -> None:
         )
     name, wanted = "data.max_length", recipe.data.max_length
     cut = getattr(recipe.task, "cut", "")
-    if cut:
+    if hasattr(recipe.task, "context"):
         name, wanted = "task.context", recipe.task.context
     if model.longest is not None and model.longest < wanted:
         raise RecipeError(f"model.positions ({model.longest}) must be at least {name} ({wanted}).")
@@ -214,7 +216,7 @@ def check_fit(recipe: Recipe, model: Any) -> None:
 def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
     """Make the folder ready, or say why it cannot be used; True if it was made here."""
     with torch.device("meta"):
-        model = recipe.build(Sizes(recipe.text.size, recipe.text.size, recipe.text.joint))
+        model = recipe.build(recipe.usual_sizes())
     check_fit(recipe, model)
     if recipe.train.teacher:
         weights_of_run(Path(recipe.train.teacher), "train.teacher")
@@ -264,8 +266,9 @@ def is_ours(path: Path) -> bool:
 
 
 OURS = {
-    "recipe.toml", "tokenizer.json", "source.json", "target.json", "model.safetensors",
-    "best.safetensors", "config.json", "metrics.jsonl", "results.json", "cost.json", "README.md",
+    "recipe.toml", "tokenizer.json", "source.json", "target.json", "labels.json",
+    "model.safetensors", "best.safetensors", "config.json", "metrics.jsonl", "results.json",
+    "cost.json", "README.md",
     "attention.png", "alignment.png", "see.html",
 }  # fmt: skip
 CARD = "README.md"  # the last thing written: its presence says that a run is finished and scored

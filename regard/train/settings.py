@@ -55,6 +55,19 @@ class Settings:
     cosine_weight: Annotated[
         float, Ge(0), "weight of the angle between the last states, where they are as wide"
     ] = 1.0
+    language_weight: Annotated[
+        float, Ge(0), "classes: weight of the text's own words beside them (GPT)"
+    ] = 0.0
+    layer_decay: Annotated[
+        float, Gt(0), Le(1), "rate of each block as a part of the one above it; 1: all alike"
+    ] = 1.0
+    freeze: Annotated[
+        int, Ge(0), "the first so many blocks, and what is below, stay as they are"
+    ] = 0
+    adapters: Annotated[
+        int, Ge(0), "rank of low-rank adapters, trained in place of all; 0: none"
+    ] = 0
+    adapter_scale: Annotated[float, Gt(0), "how much an adapter adds, times its rank"] = 16.0
     save_every: Annotated[int, Gt(0), "steps between checkpoints"] = 1000
     evaluate_every: Annotated[int, Gt(0), "steps between validations"] = 1000
     evaluate_examples: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from ..data.read import Faults
 from ..data.store import Store
 from .distributed import World
 from .events import Progress, Scored
-from .loss import LOSSES
+from .loss import LOSSES, TokenLoss
 from .recipe import Recipe
 from .settings import Settings
 
@@ -34,12 +34,11 @@ def validate(
         return None
     model.eval()
     began = time.perf_counter()
-    nll, tokens = sweep_loss(task, model, stores["valid"], recipe.train, world.device, precision)
-    loss = nll / tokens
-    scores: dict[str, Any] = {
-        "loss": round(loss, 5),
-        "perplexity": round(float(np.exp(min(loss, 700.0))), 4),
-    }
+    swept = sweep_loss(task, model, stores["valid"], recipe.train, world.device, precision)
+    loss = swept.nll / swept.tokens
+    scores: dict[str, Any] = {"loss": round(loss, 5), **swept.parts}
+    if LOSSES[task.loss] is TokenLoss:
+        scores["perplexity"] = round(float(np.exp(min(loss, 700.0))), 4)
     count = recipe.train.evaluate_examples
     if count and world.leads:
         files, faults = recipe.data.files("valid"), Faults(recipe.data.skip_bad)
@@ -56,6 +55,14 @@ def validate(
     return Scored(progress.step, scores, best)
 
 
+class Swept(NamedTuple):
+    """Sum of a loss, how many tokens it is of, and the means of its parts where it has several."""
+
+    nll: float
+    tokens: int
+    parts: dict[str, float]
+
+
 @torch.no_grad()
 def sweep_loss(
     task: Any,
@@ -65,8 +72,8 @@ def sweep_loss(
     device: torch.device,
     precision: Any,
     thorough: bool = False,
-) -> tuple[float, int]:
-    """-log p over a whole store, and how many tokens it is of."""
+) -> Swept:
+    """The loss over a whole store."""
     total, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
     loss = LOSSES[task.loss]()
     past: tuple[torch.Tensor, ...] = ()
@@ -77,4 +84,6 @@ def sweep_loss(
         with precision or nullcontext():
             found = loss(model, batch.to(device))
         total, past = total + found.nll, found.past
-    return float(total), tokens
+    values = total.view(-1).tolist()
+    means = (round(value / tokens, 5) for value in values)
+    return Swept(sum(values), tokens, dict(zip(loss.parts, means, strict=False)))

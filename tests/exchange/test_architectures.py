@@ -17,7 +17,8 @@ BERT = {
 }  # fmt: skip
 DISTIL = {
     "vocab_size": V, "dim": 24, "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
-    "max_position_embeddings": 20, "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0,
+    "max_position_embeddings": 20, "dropout": 0.0, "attention_dropout": 0.0,
+    "seq_classif_dropout": 0.0,
 }  # fmt: skip
 T5 = {
     "vocab_size": V, "d_model": 24, "num_layers": 2, "num_heads": 4, "d_kv": 6, "d_ff": 48,
@@ -29,7 +30,7 @@ MARIAN = {
     "decoder_ffn_dim": 48, "max_position_embeddings": 20, "dropout": 0.0, "scale_embedding": True,
     "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0, "forced_eos_token_id": None,
 }  # fmt: skip
-GPT2 = {"vocab_size": V, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 20,
+GPT2 = {"vocab_size": V, "n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 20, "n_inner": 48,
         "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}  # fmt: skip
 LLAMA = {"vocab_size": V, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
          "intermediate_size": 40, "max_position_embeddings": 20}  # fmt: skip
@@ -62,6 +63,10 @@ ALL = {
         hf.T5ForConditionalGeneration,
         hf.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     ),
+    "t5-untied": (
+        hf.T5ForConditionalGeneration,
+        hf.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
+    ),
     "marian": (hf.MarianMTModel, hf.MarianConfig(**MARIAN)),
     "pegasus": (
         hf.PegasusForConditionalGeneration,
@@ -80,8 +85,12 @@ def theirs(name):
     kind, config = ALL[name]
     torch.manual_seed(0)
     model = kind(config)
-    for weight in model.parameters():
-        weight.data += torch.randn_like(weight) * 0.2
+    if name == "t5-untied":  # as in the files of v1.1
+        model.config.tie_word_embeddings = False
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(V, 24))
+    for part, weight in model.named_parameters():
+        if "embed_positions" not in part:  # a table that is computed
+            weight.data += torch.randn_like(weight) * 0.2
     for buffer_name, buffer in model.named_buffers():
         if buffer_name == "final_logits_bias":
             buffer.normal_()
@@ -142,7 +151,11 @@ def read(other, task, seed=0):
     if task == "embed":
         return given.last_hidden_state[:, :1], batch, None
     logits = given.prediction_logits if hasattr(given, "prediction_logits") else given.logits
-    return (logits[:, None] if task == "classify" else logits), batch, real if task != "classify" else None
+    return (
+        (logits[:, None] if task == "classify" else logits),
+        batch,
+        real if task != "classify" else None,
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -165,13 +178,15 @@ def test_forward_and_gradients_are_the_same(name):
             back = rule.to_theirs(*(gradients[n] for n in rule.ours))
             for its, mine in zip(rule.theirs, back, strict=True):
                 grad = names[its].grad
-                torch.testing.assert_close(mine, grad, atol=1e-5, rtol=1e-3, msg=lambda m, n=its: f"{n}: {m}")
+                torch.testing.assert_close(
+                    mine, grad, atol=1e-5, rtol=1e-3, msg=lambda m, n=its: f"{n}: {m}"
+                )
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_there_and_back_again(name):
     other = theirs(name)
-    model, rules, task = ours(other)
+    model, rules, _ = ours(other)
     architecture = ARCHITECTURES[other.config.model_type]
     back = to_theirs(rules, dict(model.named_parameters()))
     kept = without_repeats(other.state_dict(), architecture, other.config.to_dict())
@@ -181,5 +196,11 @@ def test_there_and_back_again(name):
         torch.testing.assert_close(tensor[shift:], kept[key][shift:], atol=0, rtol=0)
     config = architecture.config(model.settings)
     for key, value in config.items():
-        if key not in ("rope_theta", "position_embedding_type", "normalize_embedding", "static_position_embeddings", "share_encoder_decoder_embeddings"):
+        if key not in (
+            "rope_theta",
+            "position_embedding_type",
+            "normalize_embedding",
+            "static_position_embeddings",
+            "share_encoder_decoder_embeddings",
+        ):
             assert getattr(other.config, key) == value, key

@@ -22,8 +22,8 @@ FIRST = phrases(
     "Pavel, Rosa, Samir, Tilda, Viktor, Wanda, Yusuf"
 )
 LAST = phrases(
-    "Abel, Brandt, Castell, Dorn, Ekberg, Falk, Grell, Holm, Ivers, Jansen, Kolb, Lund, Marek, Noll,"
-    "Ostrow, Pell, Quist, Rask, Sand, Tamm, Ulm, Voss, Winter, Zander"
+    "Abel, Brandt, Castell, Dorn, Ekberg, Falk, Grell, Holm, Ivers, Jansen, Kolb, Lund, Marek,"
+    "Noll, Ostrow, Pell, Quist, Rask, Sand, Tamm, Ulm, Voss, Winter, Zander"
 )
 TOWNS = [
     start + end
@@ -34,11 +34,11 @@ NAMED = {
     "town": TOWNS,
     "person": [f"{first} {last}" for first in FIRST for last in LAST],
     "club": [f"{t} {c}" for t in TOWNS for c in phrases("Rovers, United, Wanderers, Athletic")],
-    "company": [f"{n} {c}" for n in LAST for c in phrases("Motors, Foods, Tools, Textiles, & Sons")],
+    "company": [f"{n} {c}" for n in LAST for c in phrases("Motors, Foods, Tools, Mills, & Sons")],
     "day": phrases("Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday"),
     "month": phrases("January, March, April, May, June, August, September, October, December"),
-    "building": phrases("town hall, library, museum, school, theatre, station, sports hall, clinic"),
-    "weather": phrases("heavy rain, thick fog, wet snow, hail, strong gusts, thunder, black ice"),
+    "building": phrases("town hall, library, museum, school, theatre, station, swimming pool"),
+    "weather": phrases("heavy rain, thick fog, hail, sleet, strong gusts, thunder, a cold wind"),
     "race": phrases("half marathon, river run, hill race, night run, ten-mile race, harbour run"),
     "job": phrases("baker, nurse, teacher, gardener, plumber, student, clerk, fisherman"),
     "object": phrases("silver clock, painting, bronze horse, globe, violin, vase, stamp album"),
@@ -57,11 +57,12 @@ NAMED = {
     "hundreds": [str(n) for n in range(110, 990, 10)],
     "thousands": [f"{n},{m}00" for n in range(1, 10) for m in range(10)],
     "money": [f"{n},{m}00 euros" for n in range(2, 90) for m in (0, 2, 5, 8)],
-    "degrees": [str(n) for n in range(2, 31)],
+    "sum": [f"{n} euros" for n in range(120, 990, 5)],
+    "degrees": [str(n) for n in range(1, 14)],
     "minutes": [str(n) for n in range(61, 99)],
     "hour": phrases("five, six, eight, nine, ten, eleven"),
-    "low": ["0", "1", "2"],
-    "high": ["3", "4", "5"],
+    "low": ["1", "2"],
+    "high": ["2", "3", "4", "5"],
 }  # fmt: skip
 SIZES = {"train": 4000, "valid": 200, "test": 200}
 WORDS = range(40, 91)  # in a document
@@ -70,8 +71,8 @@ WORDS = range(40, 91)  # in a document
 def scenes() -> list[dict[str, list[list[str]]]]:
     """The kinds of news in scenes.txt; in each, by its mark, the lines with their wordings.
 
-    A document has one opening (<), every fact (*) and some details (+); the summary (>) is of
-    facts alone.
+    A document has up to two openings (<), every fact (*) and some details (+); the summary (>)
+    is of facts alone.
     """
     text = Path(__file__).with_name("scenes.txt").read_text(encoding="utf-8")
     made = []
@@ -90,21 +91,22 @@ def note(chance: random.Random, scene: dict[str, list[list[str]]]) -> dict[str, 
     def fill(slot: re.Match[str]) -> str:
         name = slot[1]
         if name not in known:
-            free = [value for value in NAMED[name.rstrip("23")] if value not in known.values()]
-            known[name] = chance.choice(free)
+            while (value := chance.choice(NAMED[name.rstrip("23")])) in known.values():
+                pass
+            known[name] = value
         return known[name]
 
     def say(wordings: list[str]) -> str:
         text = re.sub(r"\{(\w+)\}", fill, chance.choice(wordings))
         return text[0].upper() + text[1:]
 
-    facts = [say(wordings) for wordings in scene["*"]]
-    body = [say(wordings) for wordings in chance.sample(scene["+"], chance.randint(1, 3))]
-    cut = chance.randint(0, len(body))  # details may stand before, between and after the facts
-    late = chance.randint(cut, len(body))
-    body = [*body[:cut], facts[0], *body[cut:late], *facts[1:], *body[late:]]
-    if chance.random() < 0.8:
-        body.insert(0, say(scene["<"][0]))
+    openings = scene["<"][0]
+    taken = chance.choices(range(3), (1, 6, 3))[0]
+    body = [say([openings[i]]) for i in sorted(chance.sample(range(len(openings)), taken))]
+    first, *facts = [say(wordings) for wordings in scene["*"]]
+    rest = [say(wordings) for wordings in chance.sample(scene["+"], chance.randint(1, 3))]
+    at = chance.randint(0, len(rest))
+    body += [first, *rest[:at], *facts, *rest[at:]]
     return {"document": " ".join(body), "summary": say(scene[">"][0])}
 
 
@@ -118,7 +120,9 @@ def parts() -> dict[str, list[dict[str, str]]]:
         notes = made[part] = []
         while len(notes) < size:
             new = note(chance, chance.choice(kinds))
-            if len(new["document"].split()) in WORDS and seen.isdisjoint(new.values()):
+            sentences = len(re.findall(r"\.(?: |$)", new["document"]))
+            fits = len(new["document"].split()) in WORDS and 3 <= sentences <= 6
+            if fits and seen.isdisjoint(new.values()):
                 seen.update(new.values())
                 notes.append(new)
     return made

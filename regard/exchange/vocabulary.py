@@ -1,0 +1,170 @@
+"""The vocabulary of a Hugging Face folder, in whichever of its files; and ours as theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from ..errors import RunError
+from ..text import Text
+from ..text.learn import untyped
+from . import spiece
+from .folder import read_json
+
+SENTINELS = [f"<extra_id_{i}>" for i in range(99, -1, -1)]  # T5's, behind the pieces
+PADDED = 128  # rows that a table may have beyond its vocabulary, to be a round number
+
+
+def read(folder: Path, kind: str, config: dict[str, Any]) -> list[Text]:
+    """One vocabulary, or one for each side."""
+    for names, make in FILES:
+        if all((folder / name).is_file() for name in names):
+            try:
+                found = make(folder, kind)
+            except RunError:
+                raise
+            except Exception as error:  # the library raises bare Exception
+                raise RunError(
+                    f"{folder / names[0]}: not a readable vocabulary ({error})."
+                ) from error
+            return [checked(tokenizer, folder, config) for tokenizer in found]
+    known = ", ".join(" with ".join(names) for names, _ in FILES)
+    raise RunError(f"{folder}: there must be a vocabulary ({known}), but there is none.")
+
+
+def from_json(folder: Path, kind: str) -> list[Tokenizer]:
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()  # how much is read is not the vocabulary's to say
+    tokenizer.no_padding()
+    return [untyped(tokenizer)]
+
+
+def from_two_sides(folder: Path, kind: str) -> list[Tokenizer]:
+    """Marian: pieces of each side, and the numbers that both share."""
+    ids = read_json(folder / "vocab.json")
+    sides = [spiece.read(folder / f"{side}.spm") for side in ("source", "target")]
+    for side in sides:
+        unknown = side.pieces[side.unk][0]
+        if unknown not in ids:
+            raise RunError(f"{folder / 'vocab.json'}: there must be an entry '{unknown}'.")
+    return [spiece.unigram(side, ids=ids) for side in sides]
+
+
+def from_pieces(folder: Path, kind: str) -> list[Tokenizer]:
+    pieces = spiece.read(folder / "spiece.model")
+    return [spiece.unigram(pieces, extra=SENTINELS if kind == "t5" else ())]
+
+
+def from_llama(folder: Path, kind: str) -> list[Tokenizer]:
+    pieces = spiece.read(folder / "tokenizer.model")
+    make: Callable[..., Tokenizer] = spiece.bpe if pieces.kind == "bpe" else spiece.unigram
+    tokenizer = make(pieces)
+    names = [piece for piece, _, sort in pieces.pieces if sort == spiece.CONTROL]
+    if kind == "llama" and names:
+        begin = names[0]
+        place = [piece for piece, _, _ in pieces.pieces].index(begin)
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{begin} $A", pair=f"{begin} $A {begin} $B", special_tokens=[(begin, place)]
+        )
+    return [tokenizer]
+
+
+def from_words(folder: Path, kind: str) -> list[Tokenizer]:
+    """BERT's own file: a piece a line."""
+    path = folder / "vocab.txt"
+    vocabulary = {
+        line.rstrip("\n"): i for i, line in enumerate(path.open(encoding="utf-8", newline="\n"))
+    }
+    lower = read_json(folder / "tokenizer_config.json").get("do_lower_case", True)
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=bool(lower))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
+    )
+    return [tokenizer]
+
+
+def from_merges(folder: Path, kind: str) -> list[Tokenizer]:
+    """GPT-2's and RoBERTa's two files."""
+    paths = (str(folder / "vocab.json"), str(folder / "merges.txt"))
+    tokenizer = Tokenizer(models.BPE.from_file(*paths))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if kind == "roberta":
+        ids = read_json(folder / "vocab.json")
+        end, begin = ("</s>", ids["</s>"]), ("<s>", ids["<s>"])
+        tokenizer.post_processor = processors.RobertaProcessing(end, begin, add_prefix_space=False)
+    return [tokenizer]
+
+
+FILES: list[tuple[tuple[str, ...], Callable[[Path, str], list[Tokenizer]]]] = [
+    (("tokenizer.json",), from_json),
+    (("source.spm", "target.spm", "vocab.json"), from_two_sides),
+    (("spiece.model",), from_pieces),
+    (("tokenizer.model",), from_llama),
+    (("vocab.txt",), from_words),
+    (("vocab.json", "merges.txt"), from_merges),
+]
+
+
+def checked(tokenizer: Tokenizer, folder: Path, config: dict[str, Any]) -> Text:
+    """As many entries as the model has rows, and the ends that its config names."""
+    rows, have = config.get("vocab_size"), tokenizer.get_vocab_size()
+    if not isinstance(rows, int):
+        raise RunError(f"config.json: vocab_size must be a number, but is {rows!r}.")
+    if not have <= rows < have + PADDED:
+        raise RunError(
+            f"{folder}: the vocabulary must have as many entries as the checkpoint has rows, "
+            f"{rows} (config.json), but has {have}."
+        )
+    text = Text(filled(tokenizer, rows))
+    end = config.get("eos_token_id")
+    ends = end if isinstance(end, list) else [end]
+    if text.eos < 0:
+        raise RunError(f"{folder}: the vocabulary must have an entry that ends a text.")
+    if end is not None and text.eos not in ends:
+        raise RunError(
+            f"{folder}: config.json ends a text by entry {end}, but the vocabulary's end, "
+            f"'{text.tokens([text.eos])[0]}', is {text.eos}."
+        )
+    return text
+
+
+def filled(tokenizer: Tokenizer, size: int) -> Tokenizer:
+    """With entries that no text becomes, up to a size; a table's last rows may have no word."""
+    have = tokenizer.get_vocab_size()
+    if have >= size:
+        return tokenizer
+    whole = json.loads(tokenizer.to_str())
+    token = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    whole["added_tokens"] += [
+        {"id": i, "content": f" <unused {i}>", "special": True, **token} for i in range(have, size)
+    ]
+    return Tokenizer.from_str(json.dumps(whole))
+
+
+def framed(text: Text, single: bool = False) -> Tokenizer:
+    """A copy whose own rules put the specials where ours do."""
+    tokenizer = Tokenizer.from_str(text.tokenizer.to_str())
+    if tokenizer.post_processor is None or single:
+        frame = text.frame
+        if single:  # a source only has an end
+            frame = frame._replace(first=[], last=[text.eos])
+        names = {i: text.tokens([i])[0] for part in frame for i in part}
+
+        def spelled(ids: list[int], segment: int = 0) -> str:
+            return " ".join(f"{names[i]}:{segment}" for i in ids)
+
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{spelled(frame.first)} $A:0 {spelled(frame.last)}".strip(),
+            pair=f"{spelled(frame.first)} $A:0 {spelled(frame.between)} $B:1 "
+            f"{spelled(frame.end, 1)}".strip(),
+            special_tokens=[(name, i) for i, name in names.items()],
+        )
+    return tokenizer
