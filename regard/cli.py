@@ -339,6 +339,31 @@ def compare(
         print(found.save(out), file=sys.stderr if as_json else sys.stdout)
 
 
+@app.command("import")
+def import_(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a Hugging Face folder")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder to make")],
+) -> None:
+    """A Hugging Face folder as a run: to answer, to look into, or to train on from."""
+    from .exchange import hf
+
+    print(f"{hf.read(folder, run)}: {run}")
+
+
+@app.command()
+def export(
+    run: RunFolder,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder to make")],
+    to: Annotated[str, typer.Option(help="hf, ctranslate2 or onnx")] = "hf",
+) -> None:
+    """A run as a folder that other programs read."""
+    from .exchange import WRITERS
+
+    if to not in WRITERS:
+        raise InputError(f"--to must be one of {', '.join(WRITERS)}, but is '{to}'.")
+    print(f"{WRITERS[to](_load(run, ['train.device=cpu']), folder)}: {folder}")
+
+
 @app.command()
 def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False) -> None:
     """Parameters, FLOPs, memory, time, kWh and CO2e before training."""

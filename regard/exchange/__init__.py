@@ -1,1 +1,16 @@
 """Other people's formats: Hugging Face in and out, CTranslate2 and ONNX out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..train.run import Run
+from . import ctranslate2, hf, onnx
+
+# What `regard export --to` picks from.
+WRITERS: dict[str, Callable[[Run, Path], str]] = {
+    "hf": hf.write,
+    "ctranslate2": ctranslate2.write,
+    "onnx": onnx.write,
+}

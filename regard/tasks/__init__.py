@@ -2,11 +2,14 @@
 
 from typing import Any
 
+from .answer import Answer
 from .classify import Classify
+from .embed import Embed
 from .language import Language
 from .permute import Permute
 from .prediction import Prediction
 from .story import Story
+from .tag import Tag
 from .translate import Translate
 
 TASKS: dict[str, Any] = {
@@ -15,6 +18,9 @@ TASKS: dict[str, Any] = {
     "permute": Permute,
     "story": Story,
     "classify": Classify,
+    "tag": Tag,
+    "answer": Answer,
+    "embed": Embed,
 }
 
 __all__ = ["TASKS", "Prediction"]

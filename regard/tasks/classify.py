@@ -170,6 +170,20 @@ class Classify(OfTexts):
                 )
         return cls(settings, text, predicts, names, weights)
 
+    @classmethod
+    def imported(
+        cls, settings: ClassifySettings, text: Text, labels: list[str], config: dict[str, Any]
+    ) -> Classify:
+        """As somebody else's config.json has it."""
+        kinds: dict[Any, Predicts] = {
+            "multi_label_classification": "classes",
+            "regression": "number",
+        }
+        predicts = kinds.get(config.get("problem_type"), "class")
+        if len(labels) == 1:
+            predicts = "number"
+        return cls(settings, text, predicts, [] if predicts == "number" else labels)
+
     def save(self, folder: Path) -> None:
         super().save(folder)
         kept = {"predicts": self.predicts, "labels": self.labels, "weights": self.weights.tolist()}

@@ -192,6 +192,10 @@ class Correlation:
         self.right.frombytes(wanted.tobytes())
         self.given.frombytes(found.tobytes())
 
+    @property
+    def examples(self) -> int:
+        return len(self.right)
+
     def scores(self) -> dict[str, float]:
         columns = self._columns()
         return {name: statistic(*columns) for name, statistic in PAIRED.items()}

@@ -132,7 +132,7 @@ def weights_of_run(folder: Path, setting: str) -> dict[str, Tensor]:
     if not path.is_file():
         raise RunError(
             f"{folder}: {setting} must name a finished run, but there is no model.safetensors; "
-            "train it first."
+            f"train it first, or `regard import` somebody's model as {folder.name}."
         )
     return checkpoint.read_tensors(path)
 

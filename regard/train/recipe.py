@@ -85,7 +85,7 @@ def with_origin(given: config.Given) -> config.Given:
         return given
     folder = named.folder / named.value
     if not (folder / "recipe.toml").is_file():
-        raise RunError(f"{folder}: model.from must name a run folder, but this is none.")
+        return given  # said when it is needed
     origin = read_run(folder)
     weaker = named.origin == "command line"
     said = {k: v for k, v in given["model"].items() if not weaker or v.origin == "command line"}

@@ -218,8 +218,12 @@ def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
     with torch.device("meta"):
         model = recipe.build(recipe.usual_sizes())
     check_fit(recipe, model)
-    if recipe.train.teacher:
-        weights_of_run(Path(recipe.train.teacher), "train.teacher")
+    for setting, origin in (
+        ("train.teacher", recipe.train.teacher),
+        ("model.from", recipe.model_from),
+    ):
+        if origin:
+            weights_of_run(Path(origin), setting)
     for part in ("train", "valid", "test"):
         if getattr(recipe.data, part):
             recipe.data.files(part)

@@ -85,5 +85,5 @@ def sweep_loss(
             found = loss(model, batch.to(device))
         total, past = total + found.nll, found.past
     values = total.view(-1).tolist()
-    means = (round(value / tokens, 5) for value in values)
+    means = (round(value / max(tokens, 1), 5) for value in values)
     return Swept(sum(values), tokens, dict(zip(loss.parts, means, strict=False)))

@@ -1,0 +1,125 @@
+"""ONNX out: one graph from ids to scores, for ONNX Runtime and others."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..batch import Labelled, Pairs, Texts, Tokens
+from ..errors import RunError
+from ..train.checkpoint import write_text
+from ..train.run import Run
+from .hf import texts_of, write_vocabulary
+
+
+class Encoder(nn.Module):
+    """input_ids, attention_mask and token_type_ids -> scores, or a vector for each text."""
+
+    inputs: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids")
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
+        batch = Texts(ids, mask.sum(1), segments)
+        scores: Tensor = self.model(batch)
+        # One vector of a text has no places.
+        return scores[:, 0] if self.model.asked in ("text", "vector") else scores
+
+
+class Writer(Encoder):
+    """input_ids -> scores of the token after each."""
+
+    inputs = ("input_ids",)
+
+    def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
+        counted = torch.zeros(len(ids), 2, dtype=torch.long)
+        padded = torch.cat((ids, ids[:, :1]), 1)  # the last column is a label only
+        scores: Tensor = self.model(Tokens(padded, counted))
+        return scores
+
+
+class Judge(Encoder):
+    """input_ids and attention_mask -> scores of classes, by a model that reads one way."""
+
+    inputs = ("input_ids", "attention_mask")
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        one = torch.ones(len(ids))
+        batch = Labelled(ids, mask.sum(1), torch.zeros_like(ids), one, one)
+        scores: Tensor = self.model(batch)
+        return scores[:, 0]
+
+
+class Translator(Encoder):
+    """input_ids, attention_mask and decoder_input_ids -> scores of the token after each."""
+
+    inputs = ("input_ids", "attention_mask", "decoder_input_ids")
+
+    def forward(self, ids: Tensor, mask: Tensor, written: Tensor) -> Tensor:
+        padded = torch.cat((written, written[:, :1]), 1)
+        lengths = torch.full((len(ids),), 1)
+        scores: Tensor = self.model(Pairs(ids, mask.sum(1), padded, lengths))
+        return scores
+
+
+def write(run: Run, folder: Path) -> str:
+    """Make a folder with model.onnx and its vocabulary; a word on what it is."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise RunError(f"{folder}: the folder must be empty or new, but holds something.")
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise RunError("--to onnx needs its exporter; pip install 'regard[onnx]'.") from error
+    kind = kind_of(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows, width = torch.export.Dim("rows", min=1, max=2**16), torch.export.Dim("width", min=2)
+    shapes = [{0: rows, 1: width} for _ in kind.inputs]
+    example = [torch.ones(2, 8, dtype=torch.long) for _ in kind.inputs]
+    if kind.inputs[-1] == "decoder_input_ids":
+        shapes[-1] = {0: rows, 1: torch.export.Dim("written", min=2)}
+        example[-1] = torch.ones(2, 5, dtype=torch.long)
+    for part in run.model.modules():  # packed products are for torch alone
+        vars(part).pop("forward", None)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            kind(run.model).eval(),
+            tuple(example),
+            str(folder / "model.onnx"),
+            input_names=list(kind.inputs),
+            output_names=["scores"],
+            dynamic_shapes=shapes,
+            dynamo=True,
+            verbose=False,
+            external_data=False,
+        )
+    text = texts_of(run)[-1]
+    encodes = kind is Translator
+    write_vocabulary(run, folder, {"is_encoder_decoder": True} if encodes else {})
+    about: dict[str, Any] = {"bos": text.bos, "eos": text.eos, "pad": text.pad}
+    if labels := getattr(run.task, "labels", None):
+        about["labels"] = labels
+    write_text(folder / "regard.json", json.dumps({"task": run.recipe.task_kind, **about}) + "\n")
+    return f"model.onnx ({', '.join(kind.inputs)} -> scores)"
+
+
+def kind_of(run: Run) -> type[Encoder]:
+    model = run.recipe.model_kind
+    if model == "bert":
+        return Encoder
+    if model == "gpt":
+        return Judge if run.recipe.task_kind == "classify" else Writer
+    if model in ("transformer", "t5"):
+        return Translator
+    raise RunError(
+        f"{run.folder}: a model of the kind {model} has no graph of one pass to write; bert, gpt, "
+        "t5 and transformer have."
+    )
