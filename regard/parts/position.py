@@ -61,7 +61,9 @@ class LearnedPosition(NoPosition):
         self.weight = nn.Parameter(torch.randn(size, width) * width**-0.5)
 
     def add(self, x: Tensor, positions: Tensor) -> Tensor:
-        return x + nn.functional.embedding(positions, self.weight)
+        # Padding may stand beyond the last place; whoever asks has checked that words do not.
+        placed = positions.clamp_max(len(self.weight) - 1)
+        return x + nn.functional.embedding(placed, self.weight)
 
 
 class Rotary(NoPosition):

@@ -6,10 +6,13 @@ from .answer import Answer
 from .classify import Classify
 from .embed import Embed
 from .language import Language
+from .masked import MaskedWords
 from .permute import Permute
 from .prediction import Prediction
+from .spans import Spans
 from .story import Story
 from .tag import Tag
+from .text_to_text import TextToText
 from .translate import Translate
 
 TASKS: dict[str, Any] = {
@@ -17,6 +20,9 @@ TASKS: dict[str, Any] = {
     "language": Language,
     "permute": Permute,
     "story": Story,
+    "masked": MaskedWords,
+    "spans": Spans,
+    "text-to-text": TextToText,
     "classify": Classify,
     "tag": Tag,
     "answer": Answer,

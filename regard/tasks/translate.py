@@ -22,8 +22,8 @@ from ..data.store import Store, fingerprint, reopen, write
 from ..decode import DECODERS, Hypothesis, Limits, quickest
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
-from ..text import BOS, EOS, PAD, SPECIALS, UNK, Text, learn
 from ..text import Settings as TextSettings
+from ..text import Text, learn
 from ..text.dropout import Dropout
 from . import bleu
 from .length import buckets
@@ -133,7 +133,7 @@ def read_single(
 class Translate:
     """Pairs of sentences; scored by BLEU; answers with text."""
 
-    Settings = TranslateSettings
+    Settings: Any = TranslateSettings
     loss = "tokens"
     metric, higher_is_better = "bleu", True
     unit = "target token"
@@ -144,6 +144,10 @@ class Translate:
         self, settings: TranslateSettings, source: Text, target: Text, dropout: float = 0.0
     ) -> None:
         self.settings, self.source, self.target = settings, source, target
+        # Two ways of cutting text may still number the same pieces alike.
+        self.shared = (
+            source is target or source.tokenizer.get_vocab() == target.tokenizer.get_vocab()
+        )
         self.dropouts = (Dropout(source, dropout), Dropout(target, dropout)) if dropout else None
 
     # Vocabularies: learned from the training files, kept in the run folder.
@@ -164,7 +168,7 @@ class Translate:
         return cls(settings, learn(side(0), text), learn(side(1), text), text.dropout)
 
     def save(self, folder: Path) -> None:
-        if self.sizes.shared:
+        if self.source is self.target:
             self.source.save(folder / "tokenizer.json")
         else:
             self.source.save(folder / "source.json")
@@ -172,13 +176,14 @@ class Translate:
 
     @classmethod
     def load(cls, settings: TranslateSettings, text: TextSettings, folder: Path) -> Translate:
-        names = ["tokenizer.json"] if text.joint else ["source.json", "target.json"]
+        one = text.joint and not (folder / "source.json").is_file()
+        names = ["tokenizer.json"] if one else ["source.json", "target.json"]
         texts = [Text.load(folder / name) for name in names]
         return cls(settings, texts[0], texts[-1], text.dropout)
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes(self.source.size, self.target.size, self.source is self.target)
+        return Sizes(self.source.size, self.target.size, self.shared)
 
     # Batches: tokenised once into a store, then cut out of it.
 
@@ -255,15 +260,16 @@ class Translate:
                     dropout.encode(text.decode([store.row(name, int(r)) for r in rows]), chance)
                 )
             return self.pairs(ids[0], ids[1])
-        source, source_lengths = store.padded("source", rows, [], [EOS])
-        target, target_lengths = store.padded("target", rows, [BOS], [EOS])
+        bos, eos = self.target.bos, self.target.eos
+        source, source_lengths = store.padded("source", rows, [], [self.source.eos])
+        target, target_lengths = store.padded("target", rows, [bos], [eos])
         arrays = (source, source_lengths, target, target_lengths - 1)
         return Pairs(*(torch.from_numpy(array) for array in arrays))
 
     def pairs(self, source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) -> Pairs:
         """Lists of ids as a batch."""
-        source = [[*ids, EOS] for ids in source]
-        target = [[BOS, *ids, EOS] for ids in target]
+        source = [[*ids, self.source.eos] for ids in source]
+        target = [[self.target.bos, *ids, self.target.eos] for ids in target]
         return Pairs(
             pad(source),
             torch.tensor([len(ids) for ids in source]),
@@ -326,7 +332,9 @@ class Translate:
             longest = longest.minimum(reach)
         if (most := getattr(model, "longest", None)) is not None:
             longest = longest.clamp_max(most)
-        limits = Limits.begin(BOS, EOS, longest, banned=(PAD, BOS, UNK))
+        text = self.target
+        banned = tuple({text.pad, text.bos, text.unk} - {-1, text.eos})
+        limits = Limits.begin(text.bos, text.eos, longest, banned=banned)
         return DECODERS[decode.kind](quickest(model, decode), batch, limits, decode)
 
     def answer(self, line: str, hypotheses: Sequence[Hypothesis], seconds: float) -> Prediction:
@@ -342,11 +350,11 @@ class Translate:
         ids, written = self.source.encode([source])[0], self.target.encode([target])[0]
         if not ids:
             raise InputError("input: there must be something to look at, but the line is empty.")
-        end = SPECIALS[EOS]
+        begin, end = self.target.tokens([self.target.bos, self.target.eos])
         tokens = self.target.tokens(written)
         sides = {
-            "source": [*self.source.tokens(ids), end],
-            "inputs": [SPECIALS[BOS], *tokens],
+            "source": [*self.source.tokens(ids), *self.source.tokens([self.source.eos])],
+            "inputs": [begin, *tokens],
             "outputs": [*tokens, end],
         }
         return self.pairs([ids], [written]), sides

@@ -16,7 +16,7 @@ from ..data.read import is_text
 from ..decode import DECODERS, Hypothesis, Limits, quickest, stream
 from ..decode import Settings as Decode
 from ..errors import InputError
-from ..text import PAD, Text
+from ..text import Text
 from .prediction import Prediction
 
 PIECE = 512  # tokens read at a time where the model sets no limit
@@ -99,7 +99,8 @@ class Writer:
     def ids(self, line: str) -> list[int]:
         """A text behind the end of another, where the model has met such ends."""
         if not self.begins:
-            return self.text.encode([line])[0] or [self.text.eos]
+            first = self.text.frame.first if self.text.tokenizer.post_processor else []
+            return [*first, *self.text.encode([line])[0]] or [self.text.eos]
         if not self.lines:
             return [self.text.eos, *self.text.encode([line])[0]]
         rows = self.text.encode(line.split("\n"))
@@ -113,7 +114,9 @@ class Writer:
         device = next(model.parameters()).device
         prompt = torch.tensor(prompts, device=device)
         longest = torch.full((len(prompt),), decode.max_new_tokens, device=device)
-        banned = (PAD, self.text.bos, self.text.unk) if self.text.unk >= 0 else ()
+        text = self.text
+        never = {text.pad, text.bos, text.unk, text.mask} - {-1, text.eos}
+        banned = tuple(sorted(never)) if text.unk >= 0 else ()
         return Limits(prompt, self.text.eos, longest, banned)
 
     def search(
