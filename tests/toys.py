@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from regard.batch import Pairs, Sizes, Stories, Tokens
+from regard.batch import Masked, Pairs, Sizes, Stories, Tokens
 from regard.models import MODELS
 
 WORDS = {
@@ -111,6 +111,8 @@ SMALL = {
     "gpt": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0},
     "xl": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
     "xlnet": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
+    "bert": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0, "attention_dropout": 0.0},
+    "t5": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "farthest": 20},
 }
 
 
@@ -123,13 +125,29 @@ def small_model(kind: str, seed: int = 0, size: int = 24, **more):
 
 def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24):
     """A batch such as a model of that kind reads."""
-    if kind in ("transformer", "seq2seq"):
+    if kind in ("transformer", "seq2seq", "t5"):
         return random_pairs(rows, longest, seed, size)
+    if kind == "bert":
+        return random_texts(rows, longest, seed, size)
     if kind == "memory":
         return random_stories(rows, longest, seed, size)
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, size, (rows, longest + 1), generator=dice)
     return Tokens(ids, torch.tensor([[0, longest]] * rows))
+
+
+def random_texts(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Masked:
+    """Padded texts of random words, some of which are asked for."""
+    dice = torch.Generator().manual_seed(seed)
+    ids = torch.randint(5, size, (rows, longest), generator=dice)
+    lengths = torch.randint(4, longest + 1, (rows,), generator=dice)
+    lengths[0] = longest
+    ids[torch.arange(longest) >= lengths[:, None]] = 0
+    segments = (torch.arange(longest) > 2).long().expand(rows, -1).contiguous()
+    places = torch.tensor([[0, 2, 3]] * rows)
+    counts, follows = torch.full((rows,), 3), torch.arange(rows) % 2
+    words = ids.gather(1, places)
+    return Masked(ids, lengths, segments, places, words, counts, follows, counts.float())
 
 
 def random_stories(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Stories:

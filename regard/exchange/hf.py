@@ -332,7 +332,8 @@ def write_vocabulary(run: Run, folder: Path, config: Config) -> None:
     }
     said |= {"num_beams": beams, "max_new_tokens": decode.max_new_tokens}
     if beams > 1:
-        said |= {"length_penalty": decode.length_penalty, "early_stopping": False}
+        said |= {"length_penalty": decode.length_penalty}
+        said["early_stopping"] = decode.early_stopping
     if config.get("is_encoder_decoder"):  # what is never written here is not written there
         banned = sorted({text.pad, text.bos, text.unk} - {-1, text.eos})
         said["bad_words_ids"] = [[i] for i in banned]

@@ -39,7 +39,7 @@ class Writer(Encoder):
     inputs = ("input_ids",)
 
     def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
-        counted = torch.zeros(len(ids), 2, dtype=torch.long)
+        counted = ids.new_zeros(ids.shape[0], 2)  # len() would fix how many rows there are
         padded = torch.cat((ids, ids[:, :1]), 1)  # the last column is a label only
         scores: Tensor = self.model(Tokens(padded, counted))
         return scores
@@ -51,7 +51,7 @@ class Judge(Encoder):
     inputs = ("input_ids", "attention_mask")
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
-        one = torch.ones(len(ids))
+        one = torch.ones(ids.shape[0])
         batch = Labelled(ids, mask.sum(1), torch.zeros_like(ids), one, one)
         scores: Tensor = self.model(batch)
         return scores[:, 0]
@@ -64,7 +64,7 @@ class Translator(Encoder):
 
     def forward(self, ids: Tensor, mask: Tensor, written: Tensor) -> Tensor:
         padded = torch.cat((written, written[:, :1]), 1)
-        lengths = torch.full((len(ids),), 1)
+        lengths = ids.new_ones(ids.shape[0])
         scores: Tensor = self.model(Pairs(ids, mask.sum(1), padded, lengths))
         return scores
 

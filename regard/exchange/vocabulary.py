@@ -75,10 +75,8 @@ def from_llama(folder: Path, kind: str) -> list[Tokenizer]:
 
 def from_words(folder: Path, kind: str) -> list[Tokenizer]:
     """BERT's own file: a piece a line."""
-    path = folder / "vocab.txt"
-    vocabulary = {
-        line.rstrip("\n"): i for i, line in enumerate(path.open(encoding="utf-8", newline="\n"))
-    }
+    names = (folder / "vocab.txt").read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+    vocabulary = {name.removesuffix("\r"): i for i, name in enumerate(names)}
     lower = read_json(folder / "tokenizer_config.json").get("do_lower_case", True)
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=bool(lower))
@@ -158,13 +156,13 @@ def framed(text: Text, single: bool = False) -> Tokenizer:
             frame = frame._replace(first=[], last=[text.eos])
         names = {i: text.tokens([i])[0] for part in frame for i in part}
 
-        def spelled(ids: list[int], segment: int = 0) -> str:
-            return " ".join(f"{names[i]}:{segment}" for i in ids)
+        def spelled(ids: list[int], segment: int = 0) -> list[str]:
+            return [f"{names[i]}:{segment}" for i in ids]
 
+        first, between = spelled(frame.first), spelled(frame.between)
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{spelled(frame.first)} $A:0 {spelled(frame.last)}".strip(),
-            pair=f"{spelled(frame.first)} $A:0 {spelled(frame.between)} $B:1 "
-            f"{spelled(frame.end, 1)}".strip(),
+            single=[*first, "$A:0", *spelled(frame.last)],
+            pair=[*first, "$A:0", *between, "$B:1", *spelled(frame.end, 1)],
             special_tokens=[(name, i) for i, name in names.items()],
         )
     return tokenizer

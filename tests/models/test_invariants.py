@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from regard.batch import Pairs, Stories
+from regard.batch import Pairs, Stories, Texts
 from regard.models import MODELS
 from regard.parts.norm import NORMS, RESIDUALS
 from regard.parts.pick import PICKS
@@ -58,6 +58,10 @@ KINDS = [
     pytest.param("memory", {"update": "gated"}, id="memory-gated"),
     pytest.param("seq2seq", {"bidirectional": False, "tie": "all"}, id="seq2seq-one-way"),
     pytest.param("seq2seq", {"pick": "hard", "feed": "attended"}, id="seq2seq-hard-fed"),
+    *(pytest.param("bert", {"position": name}, id=f"bert-{name}") for name in POSITIONS),
+    pytest.param("bert", {"residual": "pre", "pooler": "none", "segments": 0}, id="bert-pre"),
+    pytest.param("t5", {"feedforward": "gated-gelu", "tie": False, "scaled": False}, id="t5-gated"),
+    pytest.param("t5", {"head_width": 6, "decoder_depth": 1}, id="t5-wide"),
     pytest.param(
         "transformer",
         {"residual": "pre", "norm": "rms", "feedforward": "gated-silu"},
@@ -66,7 +70,8 @@ KINDS = [
 ]
 
 
-WRITING = [case for case in KINDS if case.values[0] != "memory"]  # those that write word by word
+# Those that write word by word.
+WRITING = [case for case in KINDS if case.values[0] not in ("memory", "bert")]
 
 
 def pytest_generate_tests(metafunc):
@@ -92,6 +97,8 @@ def test_padding_changes_nothing(kind, more):
     elif isinstance(batch, Stories):
         more_words = pad(batch.sentences, (0, 3, 0, 2))
         wider = change(batch, sentences=more_words, question=pad(batch.question, (0, 4)))
+    elif isinstance(batch, Texts):
+        wider = change(batch, ids=pad(batch.ids, (0, 5)), segments=pad(batch.segments, (0, 5)))
     else:
         wider = change(batch, ids=pad(batch.ids, (0, 3)))
     torch.testing.assert_close(model(wider)[:, :9], model(batch), atol=1e-5, rtol=1e-5)
@@ -165,7 +172,9 @@ def test_every_weight_learns(kind, more):
     model, batch = small_model(kind, **more).train(), random_batch(kind)
     passed = model.states(batch)
     loss = model.output(passed.states).square().mean()
-    (loss if passed.penalty is None else loss + passed.penalty).backward()
+    for beside in (passed.penalty, passed.follows):
+        loss = loss if beside is None else loss + beside.square().mean()
+    loss.backward()
     idle = [
         name
         for name, weight in model.named_parameters()

