@@ -336,7 +336,7 @@ def write_vocabulary(run: Run, folder: Path, config: Config) -> None:
         said["early_stopping"] = decode.early_stopping
     if config.get("is_encoder_decoder"):  # what is never written here is not written there
         banned = sorted({text.pad, text.bos, text.unk} - {-1, text.eos})
-        said["bad_words_ids"] = [[i] for i in banned]
+        said |= {"bad_words_ids": [[i] for i in banned], "renormalize_logits": True}
     checkpoint.write_text(folder / "generation_config.json", json.dumps(said, indent=2) + "\n")
 
 

@@ -130,7 +130,7 @@ def test_texts_written_by_both_are_the_same(name, tmp_path):
             given = theirs.generate(
                 torch.tensor([ids]), max_new_tokens=8, num_beams=beams, do_sample=False,
                 attention_mask=torch.ones(1, len(ids)), early_stopping="never",
-                pad_token_id=max(0, target.pad), **options,
+                pad_token_id=max(0, target.pad), renormalize_logits=True, **options,
             )[0].tolist()  # fmt: skip
             new = given[len(ids) :] if alone else given[1:]
             new = [i for i in new if i not in (target.eos, target.pad)]
