@@ -44,13 +44,18 @@ class Batch:
     goes_on: ClassVar[bool] = False  # whether there is a batch before it that it goes on from
     pace: ClassVar[float] = 1.0  # the part of the rate that it is worth
 
+    full: bool = False  # whether no row has padding, which lets a model do without a mask
+
+    def names(self) -> list[str]:
+        """Of the fields that are tensors."""
+        return [f.name for f in fields(self) if f.name != "full"]  # type: ignore[arg-type]
+
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return tuple(getattr(self, name) for name in self.names())
 
     def put(self: Own, tensors: Sequence[Tensor]) -> Own:
         """The same with other tensors, in the order of `tensors`."""
-        names = (f.name for f in fields(self))  # type: ignore[arg-type]
-        return replace(self, **dict(zip(names, tensors, strict=True)))  # type: ignore[type-var]
+        return replace(self, **dict(zip(self.names(), tensors, strict=True)))  # type: ignore[type-var]
 
     def __len__(self) -> int:
         return len(self.tensors()[0])
@@ -229,6 +234,7 @@ class Texts(Batch):
     ids: Tensor  # (B, T)
     lengths: Tensor  # (B,)
     segments: Tensor  # (B, T) 0: of the first text, 1: of the second
+    full: bool = field(default=False, kw_only=True)
 
     # Fields as wide as the texts, and what they are padded with.
     wide: ClassVar[dict[str, int]] = {"ids": 0, "segments": 0}
@@ -240,11 +246,13 @@ class Texts(Batch):
     def widen(self, multiple: int) -> Texts:
         """Padded on to a multiple, so that there are few shapes."""
         added = -self.ids.shape[1] % multiple
+        if not added:
+            return self
         wider = {
             name: nn.functional.pad(getattr(self, name), (0, added), value=value)
             for name, value in self.wide.items()
         }
-        return replace(self, **wider)
+        return replace(self, **wider, full=False)
 
 
 @dataclass(frozen=True)

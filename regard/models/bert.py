@@ -113,7 +113,7 @@ class BERT(nn.Module):
     def encode(self, batch: Texts) -> Tensor:
         """-> (B, T, D)"""
         positions = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-        mask = masks.padding(batch.lengths, batch.ids.shape[1])
+        mask = None if batch.full else masks.padding(batch.lengths, batch.ids.shape[1])
         x = self.embedding(batch.ids, positions)
         if self.segments is not None:
             x = x + self.segments(batch.segments.clamp_max(self.settings.segments - 1))

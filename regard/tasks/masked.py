@@ -282,8 +282,10 @@ class MaskedWords(OfTexts):
         swapped = chosen & (fate >= s.masked) & (fate < s.masked + s.replaced)
         hidden[swapped] = chance.choice(self.words, int(swapped.sum()))
         worth = torch.full((len(ids),), float(counts.sum()) / len(ids))
-        arrays = (hidden, lengths, parts, places, words, counts)
-        return Masked(*map(torch.from_numpy, arrays), follows, worth)  # type: ignore[call-arg]
+        full = bool((lengths == ids.shape[1]).all())
+        put = torch.from_numpy
+        asked = (put(places), put(words), put(counts), follows, worth)
+        return Masked(put(hidden), put(lengths), put(parts), *asked, full=full)
 
     @staticmethod
     def blank(settings: MaskedSettings, budget: int) -> Masked:

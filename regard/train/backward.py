@@ -104,7 +104,7 @@ class Graphs:
         self.pool: Any = None
 
     def __call__(self, batch: Any, scale: float, last: bool) -> Done:
-        shape = tuple(tensor.shape for tensor in batch.tensors())
+        shape = (batch.full, *(tensor.shape for tensor in batch.tensors()))
         self.met[shape] += 1
         if shape not in self.graphs:
             if self.met[shape] < 2 or len(self.graphs) >= self.most:
