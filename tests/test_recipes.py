@@ -1,6 +1,7 @@
 """Every shipped recipe is complete, says what it is for, and runs for two steps."""
 
 import gzip
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -42,6 +43,7 @@ def test_it_trains_for_two_steps(name, tmp_path):
     recipe = read(name)
     overrides = ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2"]
     overrides += ["decode.max_new_tokens=16", "train.accumulate=1"]
+    overrides += ["model.from="] if recipe.model_from else []
     if "corpora" not in recipe.data.root or name.startswith("seq2seq"):  # the demo's, read by it
         overrides += [f"data.root={tmp_path}", *WRITE[recipe.task_kind](recipe, tmp_path)]
     if name != "translate-tatoeba":
@@ -54,9 +56,17 @@ def test_it_trains_for_two_steps(name, tmp_path):
         regard.train("lm-shakespeare", *more, run=tmp_path / "teacher")
         overrides += [f"train.teacher={tmp_path / 'teacher'}"]
     run = regard.train(name, *overrides, run=tmp_path / "run")
-    asked = "Ada ran. Where is Ada?" if recipe.task_kind == "story" else "two"
+    asked = ASKED.get(recipe.task_kind, "two")
+    asked += "\ttwo cats" if getattr(recipe.task, "pair", "") else ""
     assert run.predict([asked])[0].input == asked
     assert (Path(run.folder) / "results.json").is_file()
+
+
+ASKED = {
+    "story": "Ada ran. Where is Ada?",
+    "answer": "How many?\tThere are two cats.",
+    "masked": "two <mask> cats",
+}
 
 
 def put(path, text):
@@ -92,7 +102,60 @@ def write_stories(recipe, folder):
     return ["train.batch_tokens=8"]
 
 
+def write_labelled(recipe, folder):
+    """The columns that the recipe names, in a table with a header or without."""
+    s = recipe.task
+    names = [s.text, *([s.pair] if s.pair else []), s.label]
+    for part, count in (("train", 60), ("valid", 8)):
+        rows = []
+        for i, line in enumerate(sentences(count)):
+            label = f"{i % 5}.0" if s.predicts == "number" else str(i % 2)
+            label = "entailment" if s.positive and i % 2 else label
+            cells = dict(zip(names, [line, *([line[::-1]] if s.pair else []), label], strict=True))
+            if names[0].isdecimal():
+                rows.append([cells.get(str(c + 1), "") for c in range(max(map(int, names)))])
+            else:
+                rows.append([cells[name] for name in names])
+        header = [] if names[0].isdecimal() else [names]
+        text = "".join("\t".join(row) + "\n" for row in [*header, *rows])
+        put(folder / getattr(recipe.data, part), text)
+    return ["text.size=60", "train.batch_tokens=256"]
+
+
+def write_tags(recipe, folder):
+    for part, count in (("train", 60), ("valid", 8)):
+        rows = ("\n".join(f"{w} x O I-{w[0]}" for w in line.split()) for line in sentences(count))
+        put(folder / getattr(recipe.data, part), "\n\n".join(rows) + "\n")
+    return ["text.size=60", "train.batch_tokens=256"]
+
+
+def write_questions(recipe, folder):
+    asked = []
+    for i, line in enumerate(sentences(20)):
+        answer = {"text": line.split()[0], "answer_start": 0}
+        asked.append({"id": str(i), "question": "how many?", "answers": [answer]})
+    told = [{"context": line, "qas": [q]} for line, q in zip(sentences(20), asked, strict=True)]
+    named = recipe.data
+    for file in [*named.train, named.valid]:
+        put(folder / file, json.dumps({"data": [{"paragraphs": told}]}))
+    return ["text.size=50", "task.context=48", "task.stride=16", "train.batch_tokens=256"]
+
+
+def write_documents(recipe, folder):
+    for part, count in (("train", 1500), ("valid", 60)):
+        rows = (f"{line} .\n" + "\n = A title = \n" * (i % 9 == 0)
+                for i, line in enumerate(sentences(count)))  # fmt: skip
+        put(folder / getattr(recipe.data, part), "".join(rows))
+    size = 125 if recipe.task_kind == "spans" else 60
+    return [f"text.size={size}", "text.bytes=false", "task.context=32", "train.batch_tokens=128"]
+
+
 WRITE = {
+    "classify": write_labelled,
+    "tag": write_tags,
+    "answer": write_questions,
+    "masked": write_documents,
+    "spans": write_documents,
     "translate": write_pairs,
     "language": write_text,
     "permute": write_text,

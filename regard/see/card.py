@@ -69,6 +69,28 @@ def _scores(results: dict[str, Any]) -> list[str]:
         for name, value, interval, note in told(scores):
             around, signed = f" [{interval}]" if interval else "", f" ({note})" if note else ""
             lines.append(f"- {part} {name}: {value}{around}{signed}")
+        lines += _classes(part, scores)
+    return lines
+
+
+def _classes(part: str, scores: dict[str, Any]) -> list[str]:
+    """Each class with what was found of it, and which was taken for which."""
+    lines: list[str] = []
+    if told_apart := scores.get("per_class"):
+        lines += ["", f"Of {part}, class by class:", ""]
+        lines += [
+            "| class | precision | recall | F1 | examples |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        for name, row in told_apart.items():
+            shares = " | ".join(f"{100 * row[key]:.2f}" for key in ("precision", "recall", "f1"))
+            lines.append(f"| {name} | {shares} | {row['examples']} |")
+    if confusion := scores.get("confusion"):
+        names = confusion["labels"]
+        lines += ["", f"What was taken for what in {part}; rows are right, columns were given:", ""]
+        lines += [f"| | {' | '.join(names)} |", f"| --- {'| --- ' * len(names)}|"]
+        for name, row in zip(names, confusion["matrix"], strict=True):
+            lines.append(f"| {name} | {' | '.join(map(str, row))} |")
     return lines
 
 

@@ -272,7 +272,8 @@ class MaskedWords(OfTexts):
         ids, lengths, parts = (x.numpy() for x in self.texts(framed))
         inside = np.arange(ids.shape[1]) < lengths[:, None]
         able = inside & ~np.isin(ids, sorted(text.specials))
-        counts = np.maximum(1, np.round(s.hidden * able.sum(1))).astype(int)
+        # Rounded up as often as down, so that the share holds in short rows too.
+        counts = np.maximum(1, s.hidden * able.sum(1) + chance.random(len(ids))).astype(int)
         chosen = choose(able, counts, self.goes_on[ids] if s.whole_words else None, chance)
         counts = chosen.sum(1)
         places = np.argsort(~chosen, 1, kind="stable")[:, : max(1, int(counts.max()))]

@@ -19,7 +19,7 @@ from ..errors import InputError, RecipeError, RunError
 from ..models import MODELS
 from ..parts.packed import pack
 from ..tasks import TASKS, Prediction
-from . import checkpoint
+from . import adapt, checkpoint
 from .checkpoint import write_text
 from .distil import weights_of_run
 from .distributed import World, pick
@@ -39,7 +39,9 @@ class Run:
         check_sizes(folder, settings)
         self.task: Any = TASKS[settings.task_kind].load(settings.task, settings.text, folder)
         self.model: nn.Module = settings.build(self.task.sizes)
-        checkpoint.put_weights(self.model, checkpoint.read_tensors(path), path)
+        # A checkpoint of an unfinished run has its adapters beside what they adapt.
+        weights = adapt.merged(checkpoint.read_tensors(path), settings.train)
+        checkpoint.put_weights(self.model, weights, path)
         check_finite(self.model, path)
         check_fit(settings, self.model)
         self.device = pick(device)

@@ -1,0 +1,236 @@
+"""Pre-training: what is hidden, what follows on what, and what is left out."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data.read import Faults
+from regard.errors import DataError
+from regard.models.bert import BERT, BERTSettings
+from regard.tasks.masked import MaskedSettings, MaskedWords, choose, read
+from regard.tasks.spans import Spans, SpansSettings, divide, left_out
+from regard.text import Settings as TextSettings
+from regard.train.loss import MaskedLoss
+from tests.toys import sentences
+
+
+def corpus(folder, texts=40, lines=12):
+    """Texts of several sentences, a blank line after each."""
+    path = folder / "train.txt"
+    rows = sentences(texts * lines)
+    blocks = ["\n".join(f"{row.capitalize()} ." for row in rows[i : i + lines])
+              for i in range(0, len(rows), lines)]  # fmt: skip
+    path.write_text("\n\n".join(blocks) + "\n")
+    return path
+
+
+def masked(folder, **settings):
+    path = corpus(folder)
+    text = TextSettings(kind="wordpiece", size=70, lowercase=True)
+    task = MaskedWords.learn(MaskedSettings(**{"context": 32, **settings}), text, [path], Faults())
+    return task, task.store([path], folder / "cache", 10**9, Faults())
+
+
+def batches(task, store, epochs=6, budget=512):
+    plan = task.plan(store, budget, 0, 1)
+    step = 0
+    for number in range(epochs):
+        for rows in plan.epoch(number):
+            step += 1
+            yield rows, task.batch(store, rows, np.random.default_rng((7, step)))
+
+
+def test_of_the_words_fifteen_in_a_hundred_are_asked_for_and_of_those_eighty_ten_ten(tmp_path):
+    task, store = masked(tmp_path)
+    words = asked = hidden = kept = 0
+    for _, batch in batches(task, store, epochs=60):
+        specials = torch.isin(
+            batch.ids, torch.tensor([task.text.bos, task.text.eos, task.text.pad])
+        )
+        words += int((~specials).sum())
+        asked += batch.tokens
+        now = batch.ids.gather(1, batch.places)
+        real = batch.real
+        hidden += int(((now == task.text.mask) & real).sum())
+        kept += int(((now == batch.words) & real).sum())
+    assert asked / words == pytest.approx(0.15, abs=0.004)
+    error = 3 * np.sqrt(0.8 * 0.2 / asked)
+    assert hidden / asked == pytest.approx(0.8, abs=error)
+    # A word drawn at random is now and then the one that stood there.
+    chance = 0.1 + 0.1 / (task.text.size - 5)
+    assert kept / asked == pytest.approx(chance, abs=3 * np.sqrt(0.09 / asked) + 0.005)
+
+
+def test_half_of_the_pairs_follow(tmp_path):
+    task, store = masked(tmp_path)
+    flat, texts = store.flat("text"), np.flatnonzero(store.flat("begins"))
+    starts = np.append(np.asarray(store.starts("text"))[texts], len(flat))
+    follows = []
+    for rows, batch in batches(task, store, epochs=40):
+        for row, label in zip(rows, batch.follows.tolist(), strict=True):
+            follows.append(label)
+            one, two = np.searchsorted(starts, (row.one, row.two), "right")
+            assert (label == 1) == (row.middle == row.two), "goes on where the first half ended"
+            assert (one == two) == (label == 1), "what does not follow is of another text"
+            assert np.searchsorted(starts, row.end - 1, "right") == two, "no half holds two texts"
+    share = np.mean(follows)
+    assert share == pytest.approx(0.5, abs=3 * 0.5 / np.sqrt(len(follows)))
+
+
+def test_rows_are_full_and_differ_from_epoch_to_epoch(tmp_path):
+    task, store = masked(tmp_path)
+    plan = task.plan(store, 512, 0, 1)
+    used = [sum(r.middle - r.one + r.end - r.two for r in rows) / len(rows) / task.room
+            for number in range(5) for rows in plan.epoch(number)]  # fmt: skip
+    assert np.mean(used) > 0.85  # texts here end after three rows or four
+    assert plan.epoch(0) != plan.epoch(1) and plan.epoch(1) == plan.epoch(1)
+    rows = plan.epoch(0)[0]
+    first, second = (task.batch(store, rows, np.random.default_rng(n)) for n in (1, 2))
+    assert not torch.equal(first.ids, second.ids) and torch.equal(first.lengths, second.lengths)
+    again = task.batch(store, rows, np.random.default_rng(1))
+    assert torch.equal(first.ids, again.ids)
+
+
+def test_both_texts_are_told_apart(tmp_path):
+    task, store = masked(tmp_path)
+    for rows, batch in batches(task, store, epochs=1):
+        for row, ids, parts, length in zip(
+            rows, batch.ids.tolist(), batch.segments.tolist(), batch.lengths.tolist(), strict=True
+        ):
+            first = 2 + row.middle - row.one
+            assert ids[0] == task.text.bos and ids[first - 1] == ids[length - 1] == task.text.eos
+            assert parts[:first] == [0] * first
+            assert parts[first:length] == [1] * (length - first)
+
+
+def test_words_are_hidden_whole(tmp_path):
+    task, store = masked(tmp_path, whole_words=True)
+    goes_on = torch.from_numpy(task.goes_on)
+    assert goes_on.any()
+    for _, batch in batches(task, store, epochs=3):
+        chosen = torch.zeros_like(batch.ids, dtype=torch.bool)
+        chosen.scatter_(1, batch.places, batch.real)
+        whole = batch.ids.scatter(
+            1, batch.places, torch.where(batch.real, batch.words, batch.ids.gather(1, batch.places))
+        )
+        # A half may begin within a word, where no other did.
+        known = torch.isin(whole[:, :-1], torch.tensor(sorted(task.text.specials)))
+        inside = goes_on[whole[:, 1:]] & ~known
+        assert torch.equal(chosen[:, 1:][inside], chosen[:, :-1][inside])
+
+
+def test_choosing_takes_the_count(tmp_path):
+    able = np.ones((50, 40), bool)
+    able[:, 30:] = False
+    counts = np.full(50, 5)
+    chosen = choose(able, counts, None, np.random.default_rng(0))
+    assert (chosen.sum(1) == 5).all() and not chosen[:, 30:].any()
+
+
+def test_both_losses_are_means_and_do_not_depend_on_how_a_batch_is_cut(tmp_path):
+    task, store = masked(tmp_path)
+    _, batch = next(batches(task, store))
+    torch.manual_seed(0)
+    sizes = task.sizes
+    model = BERT(sizes, BERTSettings(16, 1, 2, positions=32, dropout=0, attention_dropout=0))
+    loss = MaskedLoss()
+    whole = loss(model, batch)
+    parts = [loss(model, batch.share(i, 3)) for i in range(3)]
+    torch.testing.assert_close(whole.total, sum(part.total for part in parts))
+    words, after = (whole.nll / batch.tokens).tolist()
+    with torch.no_grad():
+        passed = model.states(batch)
+        wanted = torch.nn.functional.cross_entropy(passed.follows, batch.follows)
+    assert after == pytest.approx(float(wanted), rel=1e-5)
+    assert words == pytest.approx(np.log(sizes.source), rel=0.1)
+
+
+def test_texts_begin_where_they_are_said_to(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(" = One = \n\nA cat. A dog ran! \n\n = = Part = = \nMore.\n = Two = \nEnd.\n")
+    heads = [
+        s for s, begins in read([path], MaskedSettings(documents="headings"), Faults()) if begins
+    ]
+    assert heads == ["= One =", "= Two ="]
+    every = [s for s, _ in read([path], MaskedSettings(documents="blank"), Faults())]
+    assert every[1:3] == ["A cat.", "A dog ran!"]
+    assert sum(b for _, b in read([path], MaskedSettings(documents="file"), Faults())) == 1
+
+
+def test_one_text_has_nothing_that_does_not_follow(tmp_path):
+    path = corpus(tmp_path, texts=1)
+    text = TextSettings(kind="wordpiece", size=60, lowercase=True)
+    task = MaskedWords.learn(MaskedSettings(context=32), text, [path], Faults())
+    store = task.store([path], tmp_path / "cache", 10**9, Faults())
+    with pytest.raises(DataError, match="task.next needs two texts or more"):
+        task.plan(store, 128, 0, 1)
+
+
+# Spans.
+
+
+def spans(folder, **settings):
+    path = corpus(folder)
+    text = TextSettings(kind="unigram", size=130, bytes=False)
+    task = Spans.learn(SpansSettings(**{"context": 32, **settings}), text, [path], Faults())
+    return task, task.store([path], folder / "cache", 10**9, Faults())
+
+
+def test_what_is_left_out_and_what_stays_make_the_text(tmp_path):
+    task, store = spans(tmp_path)
+    marks = set(task.sentinels)
+    plan = task.plan(store, 256, 0, 1)
+    hidden = total = places = 0
+    for number in range(20):
+        for rows in plan.epoch(number):
+            chance = np.random.default_rng(number)
+            for a, b in rows:
+                ids = store.flat("text")[a:b].tolist()
+                source, target = task.corrupt(ids, chance)
+                assert len(source) + 1 <= 32
+                pieces = split_at(target, marks)
+                rebuilt = []
+                for token in source:
+                    rebuilt += pieces[token] if token in marks else [token]
+                assert rebuilt == ids
+                used = [token for token in source if token in marks]
+                assert (
+                    used == task.sentinels[: len(used)] and target[-1] == task.sentinels[len(used)]
+                )
+                hidden += len(target) - len(used) - 1
+                total, places = total + len(ids), places + len(used)
+    assert hidden / total == pytest.approx(0.15, abs=0.02)
+    assert hidden / places == pytest.approx(3.0, abs=0.5)
+
+
+def split_at(target, marks):
+    pieces, now = {}, None
+    for token in target:
+        if token in marks:
+            now = token
+            pieces[now] = []
+        else:
+            pieces[now].append(token)
+    return pieces
+
+
+def test_no_row_holds_two_texts(tmp_path):
+    task, store = spans(tmp_path)
+    starts = np.asarray(store.starts("text"))
+    for rows in task.plan(store, 256, 0, 1).epoch(3):
+        for a, b in rows:
+            assert np.searchsorted(starts, a, "right") == np.searchsorted(starts, b - 1, "right")
+
+
+def test_the_papers_sizes():
+    """512 read tokens come of 568, of which 85 in 28 places are left out."""
+    settings = SpansSettings(context=512)
+    assert left_out(568, settings) == (85, 483, 28)
+    assert 483 + 28 + 1 == 512
+
+
+def test_a_number_is_divided_evenly():
+    chance = np.random.default_rng(0)
+    drawn = np.array([divide(10, 3, chance) for _ in range(4000)])
+    assert (drawn > 0).all() and (drawn.sum(1) == 10).all()
+    assert drawn.mean(0) == pytest.approx([10 / 3] * 3, abs=0.15)
