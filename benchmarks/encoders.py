@@ -1,6 +1,6 @@
 """Pre-training and fine-tuning BERT-base against Hugging Face's, in tokens and rows a second.
 
-    python benchmarks/encoders.py [--rows 64] [--repeats 5] [--rows-file FILE] [--quick]
+    python benchmarks/encoders.py [--rows 64] [--repeats 5] [--rows-file FILE] [--only …] [--quick]
 
 Pre-training: full rows of 512, masked words and next sentences; the peer is `BertForPreTraining`,
 compiled, bfloat16 autocast, fused AdamW, no mask. Fine-tuning: the same labelled rows for an epoch;
@@ -185,11 +185,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows-file", help="SST-2's train.tsv.gz; else lengths are drawn")
+    parser.add_argument("--only", choices=("pretraining", "fine-tuning"), default="")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything run?")
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     size, context = ((64, 2, 4), 32) if given.quick else ((768, 12, 12), 512)
-    pretraining(size, 2 if given.quick else given.rows, context, given, device)
+    if given.only != "fine-tuning":
+        pretraining(size, 2 if given.quick else given.rows, context, given, device)
+    if given.only == "pretraining":
+        return
     # Drawn as SST-2's are: many phrases, few sentences.
     lengths = np.random.default_rng(0).gamma(1.6, 7.0, 64 if given.quick else 6400).astype(int) + 3
     if given.rows_file:

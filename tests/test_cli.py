@@ -167,15 +167,15 @@ WRONG = {
     ),
     "no such choice": (
         ["train", "{toy}", "model.position=rotory"],
-        "command line: model.position must be one of sinusoid, learned, rotary, none, but is 'rotory'; did you mean 'rotary'?",
+        "command line: model.position must be one of sinusoid, halves, learned, rotary, none, but is 'rotory'; did you mean 'rotary'?",
     ),
     "no such model": (
         ["train", "{toy}", "model.kind=transfomer"],
-        "command line: model.kind must be one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, but is 'transfomer'; did you mean 'transformer'?",
+        "command line: model.kind must be one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, bert, t5, but is 'transfomer'; did you mean 'transformer'?",
     ),
     "a model of another task": (
         ["train", "{toy}", "model.kind=gpt"],
-        "[model]: gpt reads Tokens, but the task translate makes Pairs; choose transformer or seq2seq.",
+        "[model]: gpt reads Tokens, but the task translate makes Pairs; choose transformer or seq2seq or t5.",
     ),
     "heads that do not fit": (
         ["train", "{toy}", "model.heads=5"],
@@ -326,7 +326,7 @@ def test_not_toml(main, tmp_path):
     assert "bad.toml: no section 'steps'" in main("train", "bad.toml", status=2).err
     (tmp_path / "bad.toml").write_text("[task]\nkind = 'translate'\n")
     assert (
-        "the recipe must set model.kind, to one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet."
+        "the recipe must set model.kind, to one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, bert, t5."
         in main("train", "bad.toml", status=2).err
     )
 

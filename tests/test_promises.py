@@ -152,6 +152,10 @@ def test_nothing_pickled_is_written_or_read(trained):
             (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
         ), path
     source = "\n".join(path.read_text() for path in (ROOT / "regard").rglob("*.py"))
+    # Other people's weights may be in such a file; tensors alone are taken out of it.
+    allowed_once = 'torch.load(path, map_location="cpu", weights_only=True)'
+    assert source.count(allowed_once) == 1
+    source = source.replace(allowed_once, "")
     for word in (
         "pickle",
         "torch.load",

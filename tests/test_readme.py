@@ -97,3 +97,40 @@ def test_the_story_is_answered_as_shown(tmp_path, main, shell):
     train, predict = (shlex.split(line.partition("  #")[0])[1:] for line in lines)
     main(*train, "train.steps=2")
     assert shell(*predict).stdout.strip()
+
+
+def test_three_commands_from_a_table_and_a_folder_and_back(tmp_path, main):
+    """Labelled rows and somebody's encoder in; a scored model, and a folder, out."""
+    import csv
+    import json
+
+    import transformers
+
+    from tests.exchange.folders import bert
+    from tests.toys import sentences
+
+    bert(tmp_path / "all-MiniLM-L6-v2", transformers.BertModel, 0.02)
+    for seed, (part, count) in enumerate({"train": 60, "valid": 20}.items()):
+        with (tmp_path / f"{part}.csv").open("w", newline="") as file:
+            rows = ([f"the {line}", "ab"["red" in line]] for line in sentences(count, seed))
+            csv.writer(file).writerows([["text", "label"], *rows])
+    commands = [
+        line.partition("   #")[0].split()[1:]
+        for block in blocks("")
+        for line in block.splitlines()
+        if "minilm" in line or "my-classifier" in line
+    ]
+    assert [words[0] for words in commands] == ["import", "train", "export"]
+    for words in commands:
+        smaller = ["train.steps=2", "task.context=30", "train.device=cpu"]
+        main(*words, *(smaller if words[0] == "train" else []))
+    scores = json.loads((tmp_path / "runs/classify/results.json").read_text())["valid"]
+    assert scores["examples"] == 20 and len(scores["accuracy_interval"]) == 2
+    ask = transformers.pipeline("text-classification", str(tmp_path / "my-classifier"))
+    import regard
+
+    run = regard.load(tmp_path / "runs/classify")
+    for line in sentences(5, 7):
+        theirs, ours = ask(line)[0], run.predict([line])[0]
+        assert theirs["label"] == ours.label
+        assert theirs["score"] == pytest.approx(ours.score, abs=1e-4)

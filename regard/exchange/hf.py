@@ -318,6 +318,8 @@ def write_vocabulary(run: Run, folder: Path, config: Config) -> None:
     roles = {"bos": text.bos, "eos": text.eos, "unk": text.unk, "pad": text.pad, "mask": text.mask}
     if run.recipe.model_kind == "bert":
         roles |= {"cls": text.bos, "sep": text.eos}
+    if text.unk < 0:  # nothing is unknown, but programs want a name for it; GPT-2 says its end
+        roles["unk"] = text.eos
     names = {f"{role}_token": text.tokens([i])[0] for role, i in roles.items() if i >= 0}
     about = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
     about |= {"model_max_length": run.model.longest or 10**9, "clean_up_tokenization_spaces": False}

@@ -120,7 +120,11 @@ def learn_wordpiece(lines: Iterable[str], settings: Settings, specials: list[str
         show_progress=False,
     )
     tokenizer.train_from_iterator(lines, trainer)
-    return _unregister(tokenizer)
+    # The trainer numbers pieces of one letter as its hash table has them; settle that.
+    whole = json.loads(_unregister(tokenizer).to_str())
+    learned = sorted(whole["model"]["vocab"].keys() - set(specials), key=lambda p: (len(p), p))
+    whole["model"]["vocab"] = {piece: i for i, piece in enumerate([*specials, *learned])}
+    return Tokenizer.from_str(json.dumps(whole))
 
 
 def learn_byte_bpe(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:

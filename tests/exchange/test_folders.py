@@ -257,6 +257,38 @@ def test_our_translator_as_onnx(translator, tmp_path):
     torch.testing.assert_close(found[real], ours[real], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "t5"])
+def test_others_in_ctranslate2(kind, tmp_path):
+    import ctranslate2
+
+    FOLDERS[kind](tmp_path / "in")
+    read(tmp_path / "in", tmp_path / "run")
+    run = regard.load(tmp_path / "run", "decode.kind=greedy", "decode.max_new_tokens=8")
+    WRITERS["ctranslate2"](run, tmp_path / "out")
+    text, lines = run.task.text, sentences(200, seed=5)
+    wanted = [answer.output for answer in run.predict(lines)]
+    never = [[text.tokens([i])[0]] for i in {text.pad, text.bos, text.unk} - {-1, text.eos}]
+    if kind == "t5":
+        theirs = ctranslate2.Translator(str(tmp_path / "out"), device="cpu")
+        source = [text.tokens([*ids, text.eos]) for ids in text.encode(lines)]
+        options = {"beam_size": 1, "max_decoding_length": 8, "suppress_sequences": never}
+        found = [r.hypotheses[0] for r in theirs.translate_batch(source, **options)]
+        ids = [[text.tokenizer.token_to_id(name) for name in row] for row in found]
+        given = text.decode(ids)
+    else:
+        theirs = ctranslate2.Generator(str(tmp_path / "out"), device="cpu")
+        prompts = [run.task.ids(line) for line in lines]
+        options = {"beam_size": 1, "max_length": 8, "include_prompt_in_result": False}
+        if kind == "llama":
+            options["suppress_sequences"] = never
+        found = theirs.generate_batch([text.tokens(ids) for ids in prompts], **options)
+        given = [
+            run.task.continued(ids, [i for i in result.sequences_ids[0] if i != text.eos])
+            for ids, result in zip(prompts, found, strict=True)
+        ]
+    assert given == wanted
+
+
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 def test_others_as_onnx(kind, tmp_path):
     import onnxruntime
