@@ -75,7 +75,7 @@ def beam(
     answers if they are among the best N, the best N others go on. Scores are sums of log-
     probability divided by (length ** length_penalty), `eos` counted in the length.
     """
-    beams, penalty = settings.num_beams, settings.length_penalty
+    beams = settings.num_beams
     obey = Rules(limits, settings)
     search = Search.begin(limits, beams)
     answers: list[list[Hypothesis]] = [[] for _ in search.sentences]
@@ -86,23 +86,7 @@ def beam(
         written = search.written.flatten(0, 1)  # (B·N, t)
         logits, state = model.step(written[:, -1], state)
         scores = obey(logits.float(), written)
-        totals, parents, tokens = best_continuations(scores, search.scores)  # (B, 2N) each
-
-        ends = tokens == limits.eos
-        grown = search.written.gather(1, parents[..., None].expand(-1, -1, written.shape[1]))
-        grown = torch.cat((grown, tokens[..., None]), 2)  # (B, 2N, t + 1)
-        ended = totals[:, :beams].masked_fill(~ends[:, :beams], NEVER) / length**penalty
-        search.keep(grown[:, :beams], ended, length, ends[:, :beams])
-
-        search.scores, going = totals.masked_fill(ends, NEVER).topk(beams, 1)  # (B, N)
-        search.written = grown.gather(1, going[..., None].expand(-1, -1, grown.shape[2]))
-        parents = parents.gather(1, going)
-        done = finished(search, length, settings)
-        if length >= shortest:
-            done |= search.cut(length, penalty)
-        # A search that is done writes nothing more, so a GPU need not be asked at every step.
-        search.scores.masked_fill_(done[:, None], NEVER)
-
+        parents, done = grow(search, scores, limits.eos, length, settings, length >= shortest)
         rows = (
             torch.arange(len(parents), device=parents.device)[:, None] * beams + parents
         ).flatten()
@@ -115,6 +99,29 @@ def beam(
             rows = rows.unflatten(0, (-1, beams))[stay].flatten()
         state = state.select(rows)
     return answers
+
+
+def grow(
+    search: Search, scores: Tensor, eos: int, length: int, settings: Settings, may_end: bool
+) -> tuple[Tensor, Tensor]:
+    """One token more a beam.  (B·N, V) -> whom each goes on from (B, N), who is done (B,)"""
+    beams, penalty = settings.num_beams, settings.length_penalty
+    totals, parents, tokens = best_continuations(scores, search.scores)  # (B, 2N) each
+    ends = tokens == eos
+    written = search.written
+    grown = written.gather(1, parents[..., None].expand(-1, -1, written.shape[2]))
+    grown = torch.cat((grown, tokens[..., None]), 2)  # (B, 2N, t + 1)
+    ended = totals[:, :beams].masked_fill(~ends[:, :beams], NEVER) / length**penalty
+    search.keep(grown[:, :beams], ended, length, ends[:, :beams])
+
+    search.scores, going = totals.masked_fill(ends, NEVER).topk(beams, 1)  # (B, N)
+    search.written = grown.gather(1, going[..., None].expand(-1, -1, grown.shape[2]))
+    done = finished(search, length, settings)
+    if may_end:
+        done |= search.cut(length, penalty)
+    # A search that is done writes nothing more, so a GPU need not be asked at every step.
+    search.scores.masked_fill_(done[:, None], NEVER)
+    return parents.gather(1, going), done
 
 
 def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
