@@ -283,6 +283,51 @@ def see(
 
 
 @app.command()
+def serve(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")],
+    host: Annotated[str, typer.Option(help="the address to listen at")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="the port to listen at")] = 8000,
+    api_key: Annotated[
+        str, typer.Option(envvar="REGARD_API_KEY", help="a key that every request must bring")
+    ] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    origin: Annotated[
+        list[str] | None, typer.Option(help="a web site that may ask from a browser (CORS)")
+    ] = None,
+    max_body: Annotated[int, typer.Option(help="bytes of a request")] = 2**20,
+    max_prompt: Annotated[int, typer.Option(help="tokens of a prompt")] = 16384,
+    max_tokens: Annotated[int, typer.Option(help="tokens asked for")] = 4096,
+    max_batch: Annotated[int, typer.Option(help="answers written at the same time")] = 64,
+    max_queue: Annotated[int, typer.Option(help="requests that may wait")] = 256,
+    max_seconds: Annotated[float, typer.Option(help="until an answer must be there")] = 120.0,
+) -> None:
+    """HTTP API and web page: OpenAI's routes, any task, what attends to what."""
+    try:
+        from .serve.limits import Limits
+        from .serve.server import is_loopback
+        from .serve.server import serve as listen
+    except ImportError as error:
+        raise InputError(
+            f"regard serve needs {error.name}; pip install 'regard[serve]'."
+        ) from error
+
+    limits = Limits(
+        body=max_body, prompt=max_prompt, new_tokens=max_tokens, rows=max_batch,
+        waiting=max_queue, seconds=max_seconds,
+    )  # fmt: skip
+    for name, value in vars(limits).items():
+        if not value > 0:
+            raise InputError(f"every limit must be above 0, but {name} is {value}.")
+    if not is_loopback(host) and not api_key:
+        print(
+            f"regard: {host} can be reached by others, and there is no --api-key: anybody may ask.",
+            file=sys.stderr,
+        )
+    print(f"http://{host}:{port}  ({', '.join(str(run) for run in runs)}); Ctrl-C ends", flush=True)
+    listen(runs, host, port, api_key, limits, device, origin or [])
+
+
+@app.command()
 def compare(
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN...", help="run folders; with --recipes, recipes")

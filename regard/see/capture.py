@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..parts.watch import watch
+from ..parts.watch import attentions, choose, watch
 from ..train.run import Run
 from . import figure, page
 from .save import save
@@ -83,19 +83,32 @@ WRITERS: dict[str, Callable[[Sight, Path], object]] = {
 }
 
 
-def look(run: Run, source: str, target: str | None = None) -> Sight:
+MOST = 50_000_000  # weights of one look: 200 MB; beyond, some layers or heads must be chosen
+
+
+def look(
+    run: Run,
+    source: str,
+    target: str | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    most: int = MOST,
+) -> Sight:
     """Answer an input (or take the answer given), and look at the pass that gives it."""
     if not run.model.looks:
         raise InputError(f"a model of the kind {run.recipe.model_kind} has no attention to see.")
     if target is None:
         target = run.predict([source])[0].output if run.task.looks_at_answer else ""
     batch, sides = run.task.trace(source, target)
-    most: Any = run.model.longest
-    if most is not None and batch.labels.shape[1] > most:
+    longest: Any = run.model.longest
+    if longest is not None and batch.labels.shape[1] > longest:
         raise InputError(
-            f"input: the model can place {most} tokens, but the text has {batch.labels.shape[1]}."
+            f"input: the model can place {longest} tokens, but the text has "
+            f"{batch.labels.shape[1]}."
         )
-    with torch.inference_mode(), watch(run.model) as seen:
+    check_choice(run, layers, heads)
+    check_amount(run, sides, layers, heads, most)
+    with torch.inference_mode(), watch(run.model, layers, heads) as seen:
         run.model(batch.to(run.device))
     looks = []
     for name, calls in seen.items():
@@ -114,3 +127,36 @@ def look(run: Run, source: str, target: str | None = None) -> Sight:
             values = weights[0].float().cpu().numpy()
             looks.append(Look(name + end, kind + end, layer, sides[rows], sides[columns], values))
     return Sight(source, target, looks)
+
+
+def check_choice(run: Run, layers: Sequence[int] | None, heads: Sequence[int] | None) -> None:
+    """Layers and heads must be there."""
+    parts = attentions(run.model)
+    count = head_count(run)
+    for head in heads or ():
+        if not 0 <= head < count:
+            raise InputError(f"heads: from 0 to {count - 1}, but one is {head}.")
+    if layers is not None and not choose(list(parts), layers):
+        raise InputError(f"layers: the model has none of {list(layers)}.")
+
+
+def check_amount(
+    run: Run,
+    sides: dict[str, list[str]],
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    most: int,
+) -> None:
+    """Refuse what would not fit, before it is computed."""
+    names = choose(list(attentions(run.model)), layers)
+    longest = max((len(tokens) for tokens in sides.values()), default=0)
+    amount = len(names) * (len(heads) if heads is not None else head_count(run)) * longest**2
+    if amount > most:
+        raise InputError(
+            f"input: {amount:,} weights would be looked at, but at most {most:,} may; choose "
+            "layers or heads, or a shorter text."
+        )
+
+
+def head_count(run: Run) -> int:
+    return int(getattr(run.model.settings, "heads", 1) or 1)

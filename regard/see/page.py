@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "page.html"
+PAGE = Path(__file__).parent / "page"
 
 
 def dump(data: dict[str, Any]) -> str:
@@ -18,7 +18,10 @@ def standalone(data: dict[str, Any]) -> str:
     """The page with its data; nothing in the data can close the script element that holds it."""
     safe = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
     safe = safe.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    return PAGE.read_text(encoding="utf-8").replace("{{data}}", safe)
+    whole = (PAGE / "see.html").read_text(encoding="utf-8")
+    for name, file in (("style", "style.css"), ("views", "views.js")):
+        whole = whole.replace(f"{{{{{name}}}}}", (PAGE / file).read_text(encoding="utf-8"))
+    return whole.replace("{{data}}", safe)  # last: what is in the data is not looked into
 
 
 def inline(data: dict[str, Any]) -> str:

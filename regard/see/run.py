@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,16 @@ from . import capture, card
 class Run(runs.Run):
     """A trained model: `predict`, `evaluate`, `see`."""
 
-    def see(self, source: str, target: str | None = None) -> capture.Sight:
-        """What attends to what while this input is answered."""
-        return capture.look(self, source, target)
+    def see(
+        self,
+        source: str,
+        target: str | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        most: int = capture.MOST,
+    ) -> capture.Sight:
+        """What attends to what while this input is answered; in all layers and heads, or some."""
+        return capture.look(self, source, target, layers, heads, most)
 
 
 def load(folder: str | Path, *overrides: str, device: str = "auto") -> Run:

@@ -1,0 +1,1 @@
+"""Runs over HTTP: OpenAI's routes, any task, what attends to what, and the page."""

@@ -1,0 +1,63 @@
+"""The server: a socket, the app, and a graceful end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvicorn
+
+from ..errors import InputError
+from ..see.run import load
+from .app import make_app
+from .hosted import Hosted
+from .limits import Limits
+
+
+def serve(
+    folders: Sequence[Path],
+    host: str,
+    port: int,
+    api_key: str,
+    limits: Limits,
+    device: str = "auto",
+    origins: Sequence[str] = (),
+) -> None:
+    """Serve runs until asked to stop; what runs then is finished, what is new is refused."""
+    names = [folder.resolve().name for folder in folders]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InputError(f"two runs are called '{twice[0]}'; a run's name is its folder's.")
+    bound = bind(host, port)  # before anything is loaded
+    hosted = [Hosted(load(folder, device=device), limits) for folder in folders]
+    app = make_app(hosted, limits, api_key, origins)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=max(1, round(limits.stopping)),
+        server_header=False,
+        h11_max_incomplete_event_size=2**16,
+    )
+    uvicorn.Server(config).run(sockets=[bound])
+
+
+def bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(1024)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        why = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"{host}:{port} cannot be served ({why}); choose another --port."
+        ) from error
+    return bound
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
