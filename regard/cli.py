@@ -275,11 +275,47 @@ def see(
     out: Annotated[Path, typer.Option(help="see.html, .png, .svg, .pdf or .json")] = Path(
         "see.html"
     ),
+    ablate: Annotated[
+        bool, typer.Option("--ablate", help="silence one head at a time, and score without it")
+    ] = False,
+    examples: Annotated[
+        int, typer.Option(help="validation examples that each head is scored on; 0: none")
+    ] = 40,
 ) -> None:
     """What attends to what: a page with every layer and head, or a picture."""
-    sight = _load(run, settings or []).see(text, target)
+    from .see.save import check_kind
+
+    trained = _load(run, settings or [])
+    if ablate:
+        from dataclasses import replace
+
+        from .see.ablate import ablate as silence_each
+        from .see.capture import WRITERS
+
+        check_kind(out, WRITERS)
+        found = silence_each(trained, text, examples)
+        _print_ablation(found)
+        sight = replace(trained.see(text, target), ablation=found)
+    else:
+        sight = trained.see(text, target)
     path = sight.save(out)
     print(f"{sight.output}\n{path}")
+
+
+def _print_ablation(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("silenced", "head", found["metric"], "answer")
+    table.add_row("nothing", "", _number(found["whole"]), escape(found["output"]))
+    for row in found["heads"]:
+        table.add_row(row["name"], str(row["head"]), _number(row["value"]), escape(row["output"]))
+    Console().print(table)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 @app.command()

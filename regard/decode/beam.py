@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +68,11 @@ class Search:
 
 @torch.inference_mode()
 def beam(
-    model: Generator, batch: Any, limits: Limits, settings: Settings
+    model: Generator,
+    batch: Any,
+    limits: Limits,
+    settings: Settings,
+    record: Callable[..., None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best answers of each row, best first.
 
@@ -86,7 +91,8 @@ def beam(
         written = search.written.flatten(0, 1)  # (B·N, t)
         logits, state = model.step(written[:, -1], state)
         scores = obey(logits.float(), written)
-        parents, done = grow(search, scores, limits.eos, length, settings, length >= shortest)
+        late = length >= shortest
+        parents, done = grow(search, scores, limits.eos, length, settings, late, record)
         rows = (
             torch.arange(len(parents), device=parents.device)[:, None] * beams + parents
         ).flatten()
@@ -102,7 +108,13 @@ def beam(
 
 
 def grow(
-    search: Search, scores: Tensor, eos: int, length: int, settings: Settings, may_end: bool
+    search: Search,
+    scores: Tensor,
+    eos: int,
+    length: int,
+    settings: Settings,
+    may_end: bool,
+    record: Callable[..., None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One token more a beam.  (B·N, V) -> whom each goes on from (B, N), who is done (B,)"""
     beams, penalty = settings.num_beams, settings.length_penalty
@@ -116,6 +128,8 @@ def grow(
 
     search.scores, going = totals.masked_fill(ends, NEVER).topk(beams, 1)  # (B, N)
     search.written = grown.gather(1, going[..., None].expand(-1, -1, grown.shape[2]))
+    if record is not None:  # for those who want to see what was dropped
+        record(totals, parents, tokens, going)
     done = finished(search, length, settings)
     if may_end:
         done |= search.cut(length, penalty)

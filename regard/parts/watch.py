@@ -47,6 +47,41 @@ def choose(names: Sequence[str], layers: Sequence[int] | None) -> list[str]:
 
 
 @contextmanager
+def silence(model: nn.Module, name: str, heads: Sequence[int]) -> Iterator[None]:
+    """Let some heads of one attention say nothing: what they mixed is zero."""
+
+    def hush(part: nn.Module, inputs: tuple[Any, ...], result: Tensor) -> Tensor:
+        return result.index_fill(1, torch.tensor(list(heads), device=result.device), 0.0)
+
+    hook = attentions(model)[name].register_forward_hook(hush)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def overhear(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, tuple[Any, ...]]]:
+    """What went into attentions that are asked once a pass: queries, keys, values, mask, bias."""
+    heard: dict[str, tuple[Any, ...]] = {}
+    parts = attentions(model)
+
+    def listener(name: str) -> Callable[..., None]:
+        def listen(part: nn.Module, inputs: tuple[Any, ...]) -> None:
+            heard[name] = inputs
+
+        return listen
+
+    plain = [name for name in names if type(parts[name]) is Attend]
+    hooks = [parts[name].register_forward_pre_hook(listener(name)) for name in plain]
+    try:
+        yield heard
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
 def watch(
     model: nn.Module, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> Iterator[dict[str, list[Tensor]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ..parts.watch import attentions, choose, watch
+from ..parts import mask as masks
+from ..parts.watch import attentions, choose, overhear, watch
 from ..train.run import Run
-from . import figure, page
+from . import figure, generation, page
 from .save import save
 
 
@@ -29,6 +30,9 @@ class Look:
     rows: list[str]
     columns: list[str]
     weights: NDArray[np.float32]  # (H, T, S)
+    scores: NDArray[np.float32] | None = None  # before the softmax, -inf where none may look
+    scale: float | None = None  # that a dot product was multiplied by
+    values: NDArray[np.float32] | None = None  # (H, S, 4) the first numbers of what is mixed
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class Sight:
     input: str
     output: str
     looks: list[Look]
+    task: str = ""
+    model: str = ""
+    generation: dict[str, Any] | None = None
+    ablation: dict[str, Any] | None = None
 
     def kinds(self) -> list[str]:
         return list(dict.fromkeys(look.kind for look in self.looks))
@@ -59,11 +67,16 @@ class Sight:
 
     def data(self) -> dict[str, Any]:
         """Plain lists, for JSON."""
-        looks = [
-            {**vars(look), "weights": np.round(look.weights.astype(float), 4).tolist()}
-            for look in self.looks
-        ]
-        return {"input": self.input, "output": self.output, "looks": looks}
+        looks = []
+        for look in self.looks:
+            one = {k: v for k, v in vars(look).items() if v is not None}
+            for name in ("weights", "scores", "values"):
+                if name in one:
+                    one[name] = plain(np.round(one[name].astype(float), 4))
+            looks.append(one)
+        told = {"input": self.input, "output": self.output, "task": self.task, "model": self.model}
+        more = {"generation": self.generation, "ablation": self.ablation}
+        return {**told, "looks": looks, **{k: v for k, v in more.items() if v is not None}}
 
     def save(self, path: str | Path) -> Path:
         """Write .html, .json, .png, .svg or .pdf, as the name says."""
@@ -108,8 +121,14 @@ def look(
         )
     check_choice(run, layers, heads)
     check_amount(run, sides, layers, heads, most)
-    with torch.inference_mode(), watch(run.model, layers, heads) as seen:
-        run.model(batch.to(run.device))
+    names = choose(list(attentions(run.model)), layers)
+    here = batch.to(run.device)
+    with (
+        torch.inference_mode(),
+        watch(run.model, layers, heads) as seen,
+        overhear(run.model, names) as heard,
+    ):
+        logits = run.model(here)
     looks = []
     for name, calls in seen.items():
         kind = re.sub(r"\.\d+", "", name)
@@ -124,9 +143,54 @@ def look(
             told if isinstance(told, list) else [("", *told)], calls, strict=True
         ):
             end = f".{label}" if label else ""
-            values = weights[0].float().cpu().numpy()
-            looks.append(Look(name + end, kind + end, layer, sides[rows], sides[columns], values))
-    return Sight(source, target, looks)
+            found = weights[0].float().cpu().numpy()
+            more = inside(run, heard[name], heads) if name in heard else {}
+            one = Look(name + end, kind + end, layer, sides[rows], sides[columns], found)
+            looks.append(replace(one, **more))
+    told = None
+    if "outputs" in sides and run.recipe.task_kind in WRITE:
+        told = {"steps": generation.steps(run, logits, batch, sides["outputs"])}
+        if tree := generation.search(run, source, run.recipe.decode):
+            told["beam"] = tree
+    return Sight(source, target, looks, run.recipe.task_kind, run.recipe.model_kind, told)
+
+
+def plain(numbers: NDArray[np.float64]) -> list[Any]:
+    """Lists for JSON, which knows no infinity: what may not be seen has no score."""
+    if np.isfinite(numbers).all():
+        return list(numbers.tolist())
+    whole = numbers.astype(object)
+    whole[~np.isfinite(numbers)] = None
+    return list(whole.tolist())
+
+
+WRITE = ("language", "permute", "translate", "text-to-text", "spans")
+FEW = 20_000  # scores of one attention that are told beside its weights
+
+
+def inside(run: Run, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> dict[str, Any]:
+    """The numbers behind the weights of a dot product: scores, scale, and what is mixed."""
+    given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
+    q, k, v = (given[name][:1].float() for name in ("q", "k", "v"))
+    share = q.shape[1] // k.shape[1]
+    settings: Any = run.model.settings
+    by = getattr(settings, "score", "scaled-dot")
+    if q.shape[1] * q.shape[2] * k.shape[2] > FEW or by not in ("scaled-dot", "dot"):
+        return {}
+    k, v = (x.repeat_interleave(share, 1) for x in (k, v))
+    scale = q.shape[-1] ** -0.5 if by == "scaled-dot" else 1.0
+    scores = (q @ k.mT) * scale
+    if given.get("bias") is not None:
+        scores = scores + given["bias"][:1]
+    mask = given.get("mask")
+    if given.get("causal"):
+        mask = masks.both(mask, masks.causal(q.shape[2], k.shape[2], q.device))
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:1], float("-inf"))
+    picked = list(heads) if heads is not None else list(range(q.shape[1]))
+    found = {"scores": scores[0, picked].cpu().numpy(), "values": v[0, picked, :, :4].cpu().numpy()}
+    # With a bias added, a score is not the product times the scale any more.
+    return found if given.get("bias") is not None else {**found, "scale": scale}
 
 
 def check_choice(run: Run, layers: Sequence[int] | None, heads: Sequence[int] | None) -> None:

@@ -208,6 +208,8 @@ def make_app(
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
+        if error.status_code == 400:  # nested too deeply, say
+            return refusal(422, "body: it must be readable JSON, but is not.", "body")
         return refusal(error.status_code, str(error.detail), headers=headers)
 
     @app.exception_handler(MemoryError)

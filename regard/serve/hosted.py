@@ -122,19 +122,20 @@ class Hosted:
         most = self.limits.prompt
         longest: Any = self.run.model.longest
         if self.writes_on and longest is not None:
-            most = min(most, longest + 1 - decode.max_new_tokens)
+            most = min(most, longest)  # there must be room for a token more
         elif not self.writes_on:
             most = min(most, self.run.recipe.data.max_length)
         if len(ids) > most:
-            raise InputError(
-                f"prompt {number}: with max_tokens {decode.max_new_tokens} it may have "
-                f"{max(0, most)} tokens, but has {len(ids)}."
-            )
+            raise InputError(f"prompt {number}: it may have {most} tokens, but has {len(ids)}.")
         return ids
 
     def request(self, ids: list[int], decode: Decode, others: int, tell: Any) -> Request:
         device = self.run.device
         if self.writes_on:
+            longest: Any = self.run.model.longest
+            if longest is not None:  # what cannot be placed is not written; it ends by length
+                room = min(decode.max_new_tokens, longest + 1 - len(ids))
+                decode = replace(decode, max_new_tokens=room, min_new_tokens=0)
             limits = self.task.limits(self.run.model, [ids], decode)
             return Request(limits, decode, tell, None, others)
         text = self.task.target

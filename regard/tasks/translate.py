@@ -324,6 +324,13 @@ class Translate:
         self, model: torch.nn.Module, source: Sequence[Sequence[int]], decode: Decode
     ) -> list[list[Hypothesis]]:
         """Decode one batch."""
+        batch, limits = self.search_limits(model, source, decode)
+        return DECODERS[decode.kind](quickest(model, decode), batch, limits, decode)
+
+    def search_limits(
+        self, model: torch.nn.Module, source: Sequence[Sequence[int]], decode: Decode
+    ) -> tuple[Pairs, Limits]:
+        """What is searched, and how far."""
         device = next(model.parameters()).device
         batch = self.pairs(source, [[] for _ in source]).to(device)
         longest = torch.full_like(batch.source_lengths, decode.max_new_tokens)
@@ -334,8 +341,7 @@ class Translate:
             longest = longest.clamp_max(most)
         text = self.target
         banned = tuple({text.pad, text.bos, text.unk} - {-1, text.eos})
-        limits = Limits.begin(text.bos, text.eos, longest, banned=banned)
-        return DECODERS[decode.kind](quickest(model, decode), batch, limits, decode)
+        return batch, Limits.begin(text.bos, text.eos, longest, banned=banned)
 
     def answer(self, line: str, hypotheses: Sequence[Hypothesis], seconds: float) -> Prediction:
         if not hypotheses:  # every continuation was forbidden

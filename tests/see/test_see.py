@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 import subprocess
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 
 import regard
 from regard.errors import InputError
@@ -61,7 +63,8 @@ def test_every_form(sight, tmp_path, end):
     else:
         assert len(data) < 1_000_000
         text = data.decode()
-        assert "http" not in text.replace("http-equiv", ""), "the page asks nobody for anything"
+        named = text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
+        assert "http" not in named, "the page asks nobody for anything"
         (inside,) = re.findall(
             r'<script type="application/json" id="data">(.*?)</script>', text, re.S
         )
@@ -96,14 +99,65 @@ def test_what_cannot_be_written_is_told(sight, tmp_path):
         sight.save(tmp_path / "file/see.html")
 
 
-def test_the_pages_script_runs(sight, tmp_path):
-    """By node, where there is one, on a page made of stand-ins; a browser comes with the server."""
+def test_the_pages_script_is_whole(sight, tmp_path):
+    """By node, where there is one; the browser's tests run it."""
     page = sight.save(tmp_path / "see.html").read_text()
-    script = re.findall(r"<script>(.*?)</script>", page, re.S)[0]
-    (tmp_path / "page.js").write_text(script)
-    try:
-        subprocess.run(
-            ["node", "--check", "page.js"], cwd=tmp_path, check=True, capture_output=True
-        )
-    except FileNotFoundError:
-        assert script.count("{") == script.count("}")
+    script = re.findall(r'<script type="module">(.*?)</script>', page, re.S)[0]
+    assert script.count("{") == script.count("}") and "show(" in script
+    (tmp_path / "page.mjs").write_text(script)
+    if shutil.which("node"):
+        subprocess.run(["node", "--check", "page.mjs"], cwd=tmp_path, check=True)
+
+
+def test_the_numbers_behind_the_weights(trained):
+    """Scores, softmaxed, are the weights; weights mix values; the lecture's table for any token."""
+    for look in trained.see("two red cats").looks:
+        scores = torch.from_numpy(look.scores)
+        weights = scores.softmax(-1).nan_to_num(0.0)
+        torch.testing.assert_close(weights, torch.from_numpy(look.weights), atol=1e-4, rtol=1e-4)
+        assert look.scale == pytest.approx(16**-0.5) and look.values.shape[-1] == 4
+
+
+def test_what_else_could_have_been_written(trained):
+    told = trained.see("two red cats").generation
+    for step in told["steps"]:
+        chances = [chance for _, chance in step["candidates"]]
+        assert chances == sorted(chances, reverse=True) and step["probability"] <= chances[0] + 1e-6
+    nodes = {node["id"]: node for node in told["beam"]["nodes"]}
+    for node in nodes.values():
+        if node["parent"] is not None:
+            assert nodes[node["parent"]]["score"] >= node["score"] - 1e-4, (
+                "it only gets less likely"
+            )
+    best = max((n for n in nodes.values() if n["final"]), key=lambda n: n["score"])
+    path = []
+    while best["parent"] is not None:
+        path.append(best["token"])
+        best = nodes[best["parent"]]
+    assert trained.predict(["two red cats"])[0].output.split()[0] in "".join(reversed(path))
+
+
+def test_a_head_can_be_silenced(trained):
+    from regard.parts.watch import silence
+    from regard.see.ablate import ablate
+
+    whole = trained.predict(["two red cats"])[0]
+    names = [look.name for look in trained.see("two red cats").looks]
+    with silence(trained.model, names[-1], [0, 1]):
+        changed = trained.predict(["two red cats"])[0]
+    again = trained.predict(["two red cats"])[0]
+    assert changed.score != whole.score and again.score == whole.score
+    found = ablate(trained, "two red cats", examples=4)
+    assert len(found["heads"]) == 2 * len(names) and found["metric"] == "bleu"
+    assert all(0 <= row["value"] <= 100 for row in found["heads"])
+
+
+def test_too_much_to_look_at_is_refused(trained):
+    with pytest.raises(InputError, match="weights would be looked at, but at most 10 may"):
+        trained.see("two red cats", most=10)
+    with pytest.raises(InputError, match="heads: from 0 to 1, but one is 7"):
+        trained.see("two red cats", heads=[7])
+    with pytest.raises(InputError, match="layers: the model has none of"):
+        trained.see("two red cats", layers=[9])
+    some = trained.see("two red cats", layers=[-1], heads=[1])
+    assert all(look.weights.shape[0] == 1 for look in some.looks)

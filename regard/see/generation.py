@@ -1,0 +1,78 @@
+"""How an answer came about: what else could have been written, and what a beam dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..decode import Settings as Decode
+from ..decode import quickest
+from ..decode.beam import beam
+from ..train.run import Run
+
+LIKELY = 5  # candidates shown for each token
+
+
+def steps(run: Run, logits: Tensor, batch: Any, names: list[str]) -> list[dict[str, Any]]:
+    """Each written token with its probability and the likeliest at its place.  logits (1, T, V)"""
+    text = run.task.text if hasattr(run.task, "text") else run.task.target
+    chances = logits[0].float().softmax(-1)
+    found = []
+    for place, (label, name) in enumerate(zip(batch.labels[0].tolist(), names, strict=False)):
+        top = chances[place].topk(min(LIKELY, chances.shape[1]))
+        pairs = zip(text.tokens(top.indices.tolist()), top.values.tolist(), strict=True)
+        found.append(
+            {
+                "token": name,
+                "probability": round(float(chances[place, label]), 5),
+                "candidates": [[token, round(chance, 5)] for token, chance in pairs],
+            }
+        )
+    return found
+
+
+class Tree:
+    """The nodes of a beam search: each continuation that was looked at, kept or dropped."""
+
+    def __init__(self, run: Run, beams: int) -> None:
+        self.text = run.task.target
+        self.nodes: list[dict[str, Any]] = [
+            {"id": 0, "parent": None, "token": "", "score": 0.0, "kept": True, "final": False}
+        ]
+        self.rows = [0] * beams  # the node that each beam stands at
+
+    def __call__(self, totals: Tensor, parents: Tensor, tokens: Tensor, going: Tensor) -> None:
+        stays = {place: rank for rank, place in enumerate(going[0].tolist())}
+        rows = dict[int, int]()
+        columns = (totals[0].tolist(), parents[0].tolist(), tokens[0].tolist())
+        for place, (score, parent, token) in enumerate(zip(*columns, strict=True)):
+            if score == float("-inf"):
+                continue
+            ends = token == self.text.eos
+            node = {
+                "id": len(self.nodes),
+                "parent": self.rows[parent],
+                "token": self.text.tokens([token])[0],
+                "score": round(score, 4),
+                "kept": place in stays or (ends and place < len(self.rows)),
+                "final": ends,
+            }
+            self.nodes.append(node)
+            if place in stays:
+                rows[stays[place]] = node["id"]
+        self.rows = [rows.get(rank, self.rows[rank]) for rank in range(len(self.rows))]
+
+
+def search(run: Run, source: str, decode: Decode) -> dict[str, Any] | None:
+    """The beam of one source as a tree; None where no beam was asked for."""
+    task: Any = run.task
+    if decode.kind != "beam" or decode.num_beams < 2 or not hasattr(task, "search_limits"):
+        return None
+    ids = task.source.encode([source])[0]
+    batch, limits = task.search_limits(run.model, [ids], decode)
+    tree = Tree(run, decode.num_beams)
+    with torch.inference_mode():
+        beam(quickest(run.model, decode), batch, limits, decode, tree)
+    return {"nodes": tree.nodes}

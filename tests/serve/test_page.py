@@ -1,0 +1,171 @@
+"""The page in a real browser: type, read the answer, look inside, change, hover, ablate."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+EVIL = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+STYLE = "() => { const s = getComputedStyle(document.body); return [s.color, s.backgroundColor] }"
+SHOTS = Path(__file__).parents[2] / "runs/screenshots"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        why = "no chromium here: the page was not tried in a browser (apt-get install chromium)"
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as driver:
+        options = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
+        browser = driver.chromium.launch(**options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    yield page
+    page.close()
+    assert not faults, faults
+
+
+def shot(page, name):
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
+
+
+def test_type_a_sentence_see_the_translation_and_who_looked_at_whom(page, served, trained):
+    page.goto(served.url)
+    page.select_option("#run", "toy")
+    page.fill("#text", "two red cats")
+    page.click("#go")
+    wanted = trained.predict(["two red cats"])[0].output
+    expect(page.locator("#answer")).to_have_text(wanted)
+    for name in ("#curl", "#python"):
+        assert "two red cats" in page.locator(name).evaluate("e => e.value || e.textContent")
+    page.click("#look")
+    page.wait_for_selector("[role=tab][data-view=heads]")
+    page.select_option('[data-key="kind"]', "decoder.cross")
+    token = page.locator('button.token[data-side="row"]').first
+    token.hover()
+    said = page.inner_text("#views p.said").strip()
+    assert said
+    shot(page, "heads")
+    for view in ("all", "matrix", "step", "generation", "statistics"):
+        page.click(f"[role=tab][data-view={view}]")
+        assert page.inner_text("#views").strip()
+        shot(page, view)
+    assert "view=statistics" in page.url, "a permalink holds the state"
+    address = page.url
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector("[role=tab][data-view=statistics][aria-selected=true]")
+
+
+def test_a_language_model_streams_and_shows_its_chances(page, served):
+    page.goto(served.url)
+    page.select_option("#run", "writer")
+    page.fill("#text", "ROMEO:")
+    page.fill("#max_tokens", "40")
+    page.fill("#temperature", "1")
+    page.fill("#seed", "3")
+    page.click("#go")
+    expect(page.locator("#answer .piece").nth(10)).to_be_attached()
+    page.locator("#answer .piece:visible").first.hover()
+    assert page.inner_text("#chance").strip()
+    assert re.search(r"\d", page.inner_text("#speed"))
+    shot(page, "playground")
+
+
+def test_what_a_model_writes_is_text_and_nothing_else(page, served):
+    page.goto(served.url)
+    hosted = served.hosted[2]
+    real = hosted.task.predict
+
+    def predict(model, inputs, *more):
+        import dataclasses
+
+        answer = real(model, inputs, *more)[0]
+        return [dataclasses.replace(answer, output=EVIL)]
+
+    hosted.task.predict = predict
+    try:
+        page.select_option("#run", "judge")
+        page.fill("#text", "fine")
+        page.click("#go")
+        expect(page.locator("#answer")).to_contain_text("<script>")
+        assert page.evaluate("() => window.hacked") is None
+    finally:
+        hosted.task.predict = real
+
+
+def test_the_file_works_alone_and_by_keyboard(page, trained, tmp_path):
+    from dataclasses import replace
+
+    from regard.see.ablate import ablate
+
+    sight = replace(trained.see("two red cats"), ablation=ablate(trained, "two red cats", 4))
+    path = sight.save(tmp_path / "see.html")
+    page.goto(path.as_uri())
+    page.wait_for_selector("[role=tab][data-view=heads]")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement !== document.body")
+    page.focus("[role=tab][aria-selected=true]")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert page.query_selector("[role=tab][data-view=heads][aria-selected=true]") is None
+    page.click("[role=tab][data-view=ablation]")
+    assert "bleu" in page.inner_text("#views").lower()
+    shot(page, "ablation")
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        ink, paper = page.evaluate(STYLE)
+        assert contrast(ink, paper) > 7, (scheme, ink, paper)
+    shot(page, "alone")
+
+
+def test_a_thousand_tokens_stay_responsive(page, tmp_path):
+    import json
+    import random
+
+    from regard.see import page as pages
+
+    chance = random.Random(0)
+    size = 1000
+    names = [f"▁w{i}" for i in range(size)]
+    row = [[round(chance.random(), 3) for _ in range(size)] for _ in range(size)]
+    look = {"name": "blocks.0.attention", "kind": "blocks.attention", "layer": 0, "rows": names,
+            "columns": names, "weights": [row]}  # fmt: skip
+    data = {"input": "x", "output": "", "task": "language", "model": "gpt", "looks": [look]}
+    path = tmp_path / "long.html"
+    path.write_text(pages.standalone(json.loads(json.dumps(data))), encoding="utf-8")
+    page.goto(path.as_uri())
+    page.wait_for_selector("[role=tab][data-view=matrix]")
+    for view in ("matrix", "heads"):
+        took = page.evaluate(
+            "v => { const t = performance.now();"
+            " document.querySelector(`[role=tab][data-view=${v}]`).click();"
+            " return performance.now() - t }",
+            view,
+        )
+        assert took < 3000, (view, took)
+
+
+def contrast(ink, paper):
+    def light(colour):
+        parts = [int(n) / 255 for n in re.findall(r"\d+", colour)[:3]]
+        parts = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    a, b = sorted((light(ink), light(paper)))
+    return (b + 0.05) / (a + 0.05)
