@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test check bench lectures clean
+.PHONY: setup demo test check browser bench lectures clean
 
 setup: .venv/ready
 
@@ -27,7 +27,13 @@ check: .venv/ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check
+# The page is tried in a real browser; where there is none and none can be installed, its tests say so.
+browser:
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || \
+	(apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium) > /dev/null 2>&1 || \
+	echo "no chromium, and none could be installed: the page is not tried in a browser" >&2
+
+test: check browser
 	$(BIN)/python -m pytest
 
 bench: .venv/ready-dev

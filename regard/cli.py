@@ -109,6 +109,7 @@ def demo(
         f'regard predict {run} "I am cold."',
         f'regard see {run} "I am cold." --out see.html    # every layer and head, in a browser',
         f"regard evaluate {run} decode.num_beams=1",
+        f"regard serve {run}                             # the same, in a browser and for programs",
         "regard recipes                                   # what else can be trained",
     ):
         console.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)

@@ -282,7 +282,9 @@ class Engine:
                 self._drop_cancelled()
                 if self.jobs:
                     self._do(*self.jobs.popleft())
-                self._read_on()
+                left = PIECE
+                while left > 0 and (read := self._read_on(left)):
+                    left -= read
                 if self.running:
                     self._step()
             except BaseException as error:  # a fault of the model is told to all who wait for it
@@ -318,35 +320,41 @@ class Engine:
         for request in told:
             request.tell(Done([], error))
 
-    def _read_on(self) -> None:
-        """Begin with the request that has waited longest, or read on in its prompt."""
+    def _read_on(self, most: int) -> int:
+        """Begin with the request that has waited longest, or read on in its prompt.
+
+        -> how many tokens were read; 0: there is nothing to read, or no room for it
+        """
         if self.reading is None:
             with self.changed:
                 if not self.waiting or self.rows.count + self.waiting[0].rows > self.most_rows:
-                    return
+                    return 0
                 request = self.waiting.popleft()
             try:
                 self.reading = (request, *self._begin(request))
             except BaseException as error:  # too long a source, say, or no memory for it
                 request.tell(Done([], error))
-                return
+                return 1
         request, state, done = self.reading
         ids = request.limits.prompt
+        count = PIECE if request.source is not None else 1
         if request.source is None:
-            end = min(done + PIECE, ids.shape[1] - 1)
+            end = min(done + most, ids.shape[1] - 1)
+            count = max(1, end - done)
             if end > done:
                 try:
                     _, state = self.model.extend(ids[:, done:end], state)
                 except BaseException as error:
                     self.reading = None
                     request.tell(Done([], error))
-                    return
+                    return count
             if end < ids.shape[1] - 1:
                 self.reading = (request, state, end)
-                return
+                return count
             self._keep(ids[0].tolist(), state)
         self.reading = None
         self.running.append(Running(request, self.rows.add(state, request.rows)))
+        return count
 
     def _begin(self, request: Request) -> tuple[State[Cache], int]:
         """A state that has read the source; or what the prompt shares with one read before."""

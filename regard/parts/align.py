@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -36,10 +37,16 @@ class Look(Attend):
         picked = self.pick(weights)
         return Looked(picked @ v, weights, picked)
 
-    def seen(self, inputs: tuple[Any, ...], result: Any, heads: list[int]) -> Tensor:
+    def seen(
+        self,
+        inputs: tuple[Any, ...],
+        result: Any,
+        heads: list[int],
+        rows: Sequence[int] | None = None,
+    ) -> Tensor:
         """What `watch` gets: the weights that were used."""
         picked: Tensor = result.picked[:, heads]
-        return picked
+        return picked if rows is None else picked[:, :, list(rows)]
 
 
 class Aligned(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -71,18 +71,45 @@ class Attend(nn.Module):
             v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
         return weights @ v
 
-    def seen(self, inputs: tuple[Any, ...], result: Any, heads: list[int]) -> Tensor:
+    def seen(
+        self,
+        inputs: tuple[Any, ...],
+        result: Any,
+        heads: list[int],
+        rows: Sequence[int] | None = None,
+    ) -> Tensor:
         """The weights behind a call, for those who watch: made beside it, of the same queries and
-        keys."""
+        keys, some rows at a time.  -> (B, H, T, S), of the heads and rows asked for"""
         given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
         q, k, mask, bias = given["q"], given["k"], given.get("mask"), given.get("bias")
+        queries, keys = q.shape[2], k.shape[2]
         # A score with weights of its own has them for every head, so all are made, then chosen.
-        if any(True for _ in self.score.parameters()):
-            return weigh(q, k, self.score, mask, bias, bool(given.get("causal")))[:, heads]
-        share = q.shape[1] // k.shape[1]
-        q, k = q[:, heads], k[:, [head // share for head in heads]]
-        bias = bias[:, heads] if bias is not None and bias.shape[1] > 1 else bias
-        return weigh(q, k, self.score, mask, bias, bool(given.get("causal")))
+        whole = any(True for _ in self.score.parameters())
+        if not whole:
+            share = q.shape[1] // k.shape[1]
+            q, k = q[:, heads], k[:, [head // share for head in heads]]
+            bias = bias[:, heads] if bias is not None and bias.shape[1] > 1 else bias
+        wanted = torch.arange(queries, device=q.device)
+        if rows is not None:
+            wanted = wanted[list(rows)]
+        out: Tensor = q.new_empty(len(q), len(heads), len(wanted), keys)
+        for start in range(0, len(wanted), at_once := max(1, SEEN // (q.shape[1] * keys))):
+            some = wanted[start : start + at_once]
+            own = part_of(mask, some)
+            if given.get("causal"):
+                ahead = torch.arange(keys, device=q.device) <= (keys - queries + some)[:, None]
+                own = masks.both(own, ahead[None, None])
+            found = weigh(q[:, :, some], k, self.score, own, part_of(bias, some))
+            out[:, :, start : start + at_once] = found[:, heads] if whole else found
+        return out
+
+
+SEEN = 2**21  # weights made at a time for those who watch: 8 MiB in float32
+
+
+def part_of(table: Tensor | None, rows: Tensor) -> Tensor | None:
+    """The rows of a mask or a bias, where it has one for each query.  (…, T or 1, S)"""
+    return table if table is None or table.shape[-2] == 1 else table[..., rows, :]
 
 
 def fused(

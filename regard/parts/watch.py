@@ -83,11 +83,15 @@ def overhear(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, tuple
 
 @contextmanager
 def watch(
-    model: nn.Module, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None
+    model: nn.Module,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
 ) -> Iterator[dict[str, list[Tensor]]]:
     """Collect weights by part name while the model runs; one tensor (B, H, T, S) for each call.
 
-    `layers` and `heads` choose; what is not asked for is not computed.
+    `layers`, `heads` and `rows` (queries) choose; what is not asked for is not computed. While a
+    text is written token by token, each step is a call of one query: (B, H, 1, S), S growing.
     """
     seen: dict[str, list[Tensor]] = {}
     parts = attentions(model)
@@ -97,7 +101,7 @@ def watch(
         def listen(part: nn.Module, inputs: tuple[Any, ...], result: Any) -> None:
             assert isinstance(part, Attend)
             chosen = list(heads) if heads is not None else list(range(inputs[0].shape[1]))
-            seen.setdefault(name, []).append(part.seen(inputs, result, chosen))
+            seen.setdefault(name, []).append(part.seen(inputs, result, chosen, rows))
 
         return listen
 

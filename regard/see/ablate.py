@@ -2,44 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
+
+import torch
 
 from ..data.read import Faults
 from ..errors import InputError
 from ..parts.watch import attentions, silence
 from ..tasks.translate import GREEDY
 from ..train.run import Run
+from .capture import WRITE
 
 
 def ablate(run: Run, source: str, examples: int = 40) -> dict[str, Any]:
     """The answer to one input and the metric on the first validation examples, head by head.
 
-    Without data at hand only the answers are told.
+    Without examples, how likely the whole model's answer still is stands in the metric's place.
     """
     if not run.model.looks:
         raise InputError(
             f"a model of the kind {run.recipe.model_kind} has no attention to silence."
         )
     heads = int(getattr(run.model.settings, "heads", 1) or 1)
-    whole = measure(run, source, examples)
+    answer = run.predict([source])[0].output
+    whole = measure(run, source, answer, examples)
     rows = []
     for name in attentions(run.model):
         for head in range(heads):
             with silence(run.model, name, [head]):
-                found = measure(run, source, examples)
+                found = measure(run, source, answer, examples)
             rows.append({"name": name, "head": head, **found})
-    metric = run.task.metric if whole["value"] is not None else "none"
+    metric = run.task.metric if examples and run.recipe.data.valid else LIKELY
     return {"metric": metric, "whole": whole["value"], "output": whole["output"], "heads": rows}
 
 
-def measure(run: Run, source: str, examples: int) -> dict[str, Any]:
+LIKELY = "log-probability of the whole model's answer"
+
+
+def measure(run: Run, source: str, answer: str, examples: int) -> dict[str, Any]:
     task, decode = run.task, replace(run.recipe.decode, **GREEDY)
     longest = run.recipe.data.max_length
-    output = task.predict(run.model, [source], decode, longest)[0].output
-    value = None
+    said = task.predict(run.model, [source], decode, longest)[0]
+    output, value = said.output, None
     if examples and run.recipe.data.valid:
         files = run.recipe.data.files("valid")
         scores = task.quick_scores(run.model, files, decode, Faults(skip=True), examples)
         value = scores.get(task.metric)
-    return {"output": output, "value": value}
+    elif said.probabilities is not None:
+        value = math.log(max(said.probabilities.get(answer, 0.0), 1e-12))
+    elif hasattr(task, "trace") and run.recipe.task_kind in WRITE:
+        batch, _ = task.trace(source, answer)
+        with torch.inference_mode():
+            logs = run.model(batch.to(run.device))[0].float().log_softmax(-1).cpu()
+        labels = batch.labels[0]
+        value = float(logs[: len(labels)].gather(1, labels[:, None]).sum())
+    return {"output": output, "value": value if value is None else round(value, 4)}

@@ -1,9 +1,15 @@
-"""Pictures for paper and screen, by matplotlib."""
+"""Pictures for paper and screen, by matplotlib: attention, positions, masks, schedules."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..parts.position import POSITIONS
+from ..train.schedule import rate_at
 
 if TYPE_CHECKING:
     from .capture import Look
@@ -11,14 +17,9 @@ if TYPE_CHECKING:
 
 def alignment(look: Look, path: Path) -> None:
     """The alignment plot: rows are output words, columns input words, brightness the weight."""
-    from matplotlib.figure import Figure
-
     weights = look.weights.mean(0)  # (T, S)
     height, width = weights.shape
-    chart = Figure(
-        figsize=(min(1.6 + 0.42 * width, 40), min(1.2 + 0.34 * height, 40)), layout="constrained"
-    )
-    axes = chart.add_subplot()
+    chart, axes = blank(min(1.6 + 0.42 * width, 40), min(1.2 + 0.34 * height, 40))
     image = axes.imshow(weights, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
     axes.set_xticks(range(width), [plain(token) for token in look.columns], rotation=45, ha="left")
     axes.set_yticks(range(height), [plain(token) for token in look.rows])
@@ -28,9 +29,59 @@ def alignment(look: Look, path: Path) -> None:
         side.set_visible(False)
     axes.set_xlabel(f"{look.kind}: {look.name}", fontsize=8)
     chart.colorbar(image, ax=axes, label="weight", shrink=0.8)
-    # A fixed date: the same weights give the same file.
+    write(chart, path)
+
+
+def positions(name: str, path: str | Path, length: int = 64, width: int = 64) -> Path:
+    """What a scheme adds at each place: a heat map of places and numbers of the vector."""
+    scheme = POSITIONS[name](width, 1, length)
+    with torch.no_grad():
+        table = scheme.add(torch.zeros(1, length, width), torch.arange(length))[0].numpy()
+    chart, axes = blank(7, 4)
+    image = axes.imshow(table, cmap="RdBu_r", aspect="auto")
+    axes.set_xlabel("number of the vector")
+    axes.set_ylabel("place")
+    axes.set_title(f"positions: {name}", fontsize=10)
+    chart.colorbar(image, ax=axes)
+    return write(chart, Path(path))
+
+
+def mask(allowed: torch.Tensor, path: str | Path) -> Path:
+    """Who may look at whom.  (…, T, S), True means may look"""
+    table = allowed.reshape(-1, *allowed.shape[-2:])[0].cpu().numpy().astype(float)
+    chart, axes = blank(4, 4)
+    axes.imshow(table, cmap="Blues", vmin=0.0, vmax=1.4, aspect="equal")
+    axes.set_xlabel("key")
+    axes.set_ylabel("query")
+    axes.set_title("dark: may look", fontsize=10)
+    return write(chart, Path(path))
+
+
+def schedule(
+    name: str, path: str | Path, steps: int = 1000, warmup: int = 100, final: float = 0.0
+) -> Path:
+    """The rate at every step, as a part of the highest."""
+    rates = [rate_at(name, step, steps, warmup, final) for step in range(1, steps + 1)]
+    chart, axes = blank(6, 3)
+    axes.plot(np.arange(1, steps + 1), rates)
+    axes.set_xlabel("step")
+    axes.set_ylabel("part of the rate")
+    axes.set_title(f"schedule: {name}", fontsize=10)
+    return write(chart, Path(path))
+
+
+def blank(width: float, height: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    chart = Figure(figsize=(width, height), layout="constrained")
+    return chart, chart.add_subplot()
+
+
+def write(chart: Any, path: Path) -> Path:
+    """As the name says; with a fixed date, so that the same numbers give the same file."""
     stamp = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[path.suffix[1:]]
     chart.savefig(path, dpi=150, metadata=stamp)
+    return path
 
 
 def plain(token: str) -> str:

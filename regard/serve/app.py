@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
 from ..errors import InputError, RegardError
+from ..see.ablate import ablate
 from . import schema
 from .hosted import BusyError, Hosted, Piece
 from .limits import Limits
@@ -183,6 +185,8 @@ def make_app(
 
         def job() -> dict[str, Any]:
             sight = one.run.see(asked.input, asked.target, asked.layers, asked.heads, limits.look)
+            if asked.ablate:
+                sight = replace(sight, ablation=ablate(one.run, asked.input, examples=0))
             return sight.data()
 
         found: dict[str, Any] = await in_time(request, one.call(job))

@@ -70,3 +70,4 @@ class Attention(Strict):
     target: str | None = None
     layers: list[int] | None = None
     heads: list[Annotated[int, Ge(0)]] | None = None
+    ablate: bool = Field(False, description="also silence one head at a time")

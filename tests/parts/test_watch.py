@@ -8,6 +8,7 @@ from regard.batch import Pairs, Sizes
 from regard.models.transformer import Transformer
 from regard.models.transformer import TransformerSettings as Settings
 from regard.parts.watch import attentions, choose
+from tests.toys import random_batch, small_model
 
 SMALL = Settings(width=16, depth=3, heads=4, hidden=32, dropout=0.0)
 
@@ -81,3 +82,42 @@ def test_layers_count_within_their_stack():
     assert choose(names, [-1]) == ["a.1.x", "b.0.x", "b.0.y"]
     assert choose(names, [1]) == ["a.1.x"]
     assert choose(names, None) == names
+
+
+def test_rows_can_be_chosen_and_are_made_in_pieces(monkeypatch):
+    from regard.parts import attention
+
+    for kind, more in (
+        ("gpt", {}),
+        ("transformer", {}),
+        ("t5", {}),
+        ("gpt", {"score": "additive"}),
+    ):
+        model, batch = small_model(kind, **more), random_batch(kind)
+        with torch.no_grad(), regard.watch(model) as every:
+            model(batch)
+        monkeypatch.setattr(attention, "SEEN", 50)  # a row or two at a time
+        with torch.no_grad(), regard.watch(model, rows=[0, 3, 4]) as some:
+            model(batch)
+        monkeypatch.undo()
+        for name, (whole,) in every.items():
+            torch.testing.assert_close(some[name][0], whole[:, :, [0, 3, 4]], atol=1e-6, rtol=1e-6)
+
+
+def test_what_a_written_token_looked_at_is_what_reading_it_again_shows():
+    """Step by step a query a call, (B, H, 1, S); in one pass the same rows: a beam's final answer
+    read once more shows what its own tokens looked at, whatever was reordered on the way."""
+    model, batch = small_model("transformer"), random_batch("transformer")
+    with torch.no_grad(), regard.watch(model) as whole:
+        model(batch)
+    with torch.no_grad():
+        state = model.start(batch)
+        with regard.watch(model) as steps:
+            for place in range(batch.inputs.shape[1]):
+                _, state = model.step(batch.inputs[:, place], state)
+                state = state.select(torch.arange(len(batch)))
+    for name in ("decoder.0.attention", "decoder.1.cross"):
+        for place, seen in enumerate(steps[name]):
+            seen = seen.reshape(len(batch), 4, 1, -1)
+            wanted = whole[name][0][:, :, place : place + 1, : seen.shape[-1]]
+            torch.testing.assert_close(seen, wanted, atol=1e-5, rtol=1e-5)

@@ -161,3 +161,25 @@ def test_too_much_to_look_at_is_refused(trained):
         trained.see("two red cats", layers=[9])
     some = trained.see("two red cats", layers=[-1], heads=[1])
     assert all(look.weights.shape[0] == 1 for look in some.looks)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_positions_masks_and_schedules_are_drawn(tmp_path, kind):
+    from regard.parts import mask as masks
+    from regard.parts.position import POSITIONS
+    from regard.see import figure
+    from regard.train.schedule import SCHEDULES
+
+    drawn = [figure.positions(name, tmp_path / f"p-{name}.{kind}") for name in POSITIONS]
+    drawn += [figure.schedule(name, tmp_path / f"s-{name}.{kind}") for name in SCHEDULES]
+    drawn.append(figure.mask(masks.causal(6, 6), tmp_path / f"m.{kind}"))
+    assert all(path.stat().st_size > 1000 for path in drawn)
+
+
+def test_how_likely_the_answer_stays_without_a_head(trained):
+    from regard.see.ablate import LIKELY, ablate
+
+    found = ablate(trained, "two red cats", examples=0)
+    assert found["metric"] == LIKELY
+    assert all(row["value"] <= found["whole"] + 5 for row in found["heads"])
+    assert min(row["value"] for row in found["heads"]) < found["whole"]

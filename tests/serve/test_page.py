@@ -53,6 +53,7 @@ def test_type_a_sentence_see_the_translation_and_who_looked_at_whom(page, served
     expect(page.locator("#answer")).to_have_text(wanted)
     for name in ("#curl", "#python"):
         assert "two red cats" in page.locator(name).evaluate("e => e.value || e.textContent")
+    page.check("#ablate")
     page.click("#look")
     page.wait_for_selector("[role=tab][data-view=heads]")
     page.select_option('[data-key="kind"]', "decoder.cross")
@@ -61,7 +62,7 @@ def test_type_a_sentence_see_the_translation_and_who_looked_at_whom(page, served
     said = page.inner_text("#views p.said").strip()
     assert said
     shot(page, "heads")
-    for view in ("all", "matrix", "step", "generation", "statistics"):
+    for view in ("all", "matrix", "step", "generation", "ablation", "statistics"):
         page.click(f"[role=tab][data-view={view}]")
         assert page.inner_text("#views").strip()
         shot(page, view)
@@ -126,7 +127,7 @@ def test_the_file_works_alone_and_by_keyboard(page, trained, tmp_path):
     assert page.query_selector("[role=tab][data-view=heads][aria-selected=true]") is None
     page.click("[role=tab][data-view=ablation]")
     assert "bleu" in page.inner_text("#views").lower()
-    shot(page, "ablation")
+    shot(page, "alone-ablation")
     for scheme in ("dark", "light"):
         page.emulate_media(color_scheme=scheme)
         ink, paper = page.evaluate(STYLE)

@@ -192,6 +192,7 @@ const look = () => during(async signal => {
   if (!$("form").reportValidity()) return;
   const body = { model: run()?.id, input: input() };
   if ($("target").value) body.target = $("target").value;
+  if ($("ablate").checked) body.ablate = true;
   keep({ run: body.model, text: $("text").value, second: second(), target: $("target").value });
   $("look").disabled = true;
   try {
