@@ -105,7 +105,7 @@ def write_stories(recipe, folder):
 def write_labelled(recipe, folder):
     """The columns that the recipe names, in a table with a header or without."""
     s = recipe.task
-    names = [s.text, *([s.pair] if s.pair else []), s.label]
+    names, named = [s.text, *([s.pair] if s.pair else []), s.label], []
     for part, count in (("train", 60), ("valid", 8)):
         rows = []
         for i, line in enumerate(sentences(count)):
@@ -117,9 +117,12 @@ def write_labelled(recipe, folder):
             else:
                 rows.append([cells[name] for name in names])
         header = [] if names[0].isdecimal() else [names]
-        text = "".join("\t".join(row) + "\n" for row in [*header, *rows])
-        put(folder / getattr(recipe.data, part), text)
-    return ["text.size=60", "train.batch_tokens=256"]
+        # A file named without a folder is relative to where the test runs.
+        file = folder / Path(getattr(recipe.data, part)).name
+        between = "," if file.suffix == ".csv" else "\t"
+        put(file, "".join(between.join(row) + "\n" for row in [*header, *rows]))
+        named.append(f"data.{part}={file.name}")
+    return ["text.size=60", "train.batch_tokens=256", *named]
 
 
 def write_tags(recipe, folder):

