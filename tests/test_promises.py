@@ -208,3 +208,18 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(toy, 
         for name, value in load_file(folder / "model.safetensors").items():
             assert np.isfinite(value.numpy()).all(), (folder, name)
     assert not (tmp_path / "bad/model.safetensors").exists()
+
+
+def test_what_a_killed_library_left_is_no_obstacle(toy, tmp_path):
+    """The weights' library writes beside its file, under a name of its own."""
+    from regard.train.run import is_ours
+
+    assert is_ours(tmp_path / ".tmp5aE6TX") and not is_ours(tmp_path / ".tmp5aE6TXY.txt")
+    small = ("train.steps=4", "train.save_every=2", "train.evaluate_every=2")
+    seen = []
+    regard.train(str(toy), *small, run=tmp_path / "run", on_event=seen.append,
+                 stop=lambda: len(seen) > 1)  # fmt: skip
+    (tmp_path / "run/.tmp5aE6TX").write_bytes(b"half")
+    run = regard.train(str(toy), *small, run=tmp_path / "run")
+    assert (run.folder / "model.safetensors").is_file()
+    assert not (run.folder / ".tmp5aE6TX").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -247,6 +248,9 @@ def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
             "--run DIR starts another."
         )
     if (folder / "recipe.toml").is_file():
+        for path in folder.glob(".tmp*"):
+            if is_left_over(path.name):
+                path.unlink()
         before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
         for key, value in now.items():
             if value != before.get(key) and key not in MAY_CHANGE:
@@ -268,7 +272,12 @@ def is_ours(path: Path) -> bool:
     """Whether a file in a run folder is one that a run makes; no other is ever deleted."""
     name = path.name
     made = name in OURS or name.startswith("checkpoint-") or name == "tensorboard"
-    return made or (name.startswith(".") and name.endswith(".part"))
+    return made or (name.startswith(".") and name.endswith(".part")) or is_left_over(name)
+
+
+def is_left_over(name: str) -> bool:
+    """Whether the weights' library was killed while it wrote this: .tmp and six letters."""
+    return re.fullmatch(r"\.tmp\w{6}", name) is not None
 
 
 OURS = {
