@@ -277,7 +277,7 @@ class Completing:
             if isinstance(prompt, str):
                 checked_inputs(prompt, limits, f"prompt {number}")
         self.ids = [one.ids(prompt, i, self.decode) for i, prompt in enumerate(prompts, 1)]
-        self.texts = [p if isinstance(p, str) else one._text.decode([p])[0] for p in prompts]
+        self.texts = [p if isinstance(p, str) else one.text.decode([p])[0] for p in prompts]
         self.written = 0
         if asked.echo and not one.writes_on:
             raise InputError("echo: a translator's prompt is not part of its answer.")
@@ -453,7 +453,7 @@ class Completing:
 
     def likely(self, tokens: Sequence[Any]) -> dict[str, Any]:
         """Tokens as text with their log-probabilities; a bare id has none, being the first."""
-        text = self.one._text
+        text = self.one.text
         names, logs, tops, offsets, place = [], [], [], [], 0
         for token in tokens:
             known = not isinstance(token, int)

@@ -14,12 +14,12 @@ import torch
 from ..batch import Tokens
 from ..config import Value, settle
 from ..data.read import is_text
-from ..decode import Limits as Row
 from ..decode import Settings as Decode
 from ..decode.engine import Done, Engine, Request, Token
 from ..errors import InputError
 from ..parts.state import Cache
 from ..see.run import Run
+from ..tasks.translate import GREEDY
 from ..tasks.writer import as_prompt, cut_at, held_back
 from .limits import Limits
 
@@ -56,15 +56,14 @@ class Hosted:
     def _has_cache(self, model: Any) -> bool:
         """Whether its rows can join and leave: a recurrent net's are answered batch by batch."""
         device = next(model.parameters()).device
-        one = torch.tensor([[self._text.eos]], device=device)
+        one = torch.tensor([[self.text.eos]], device=device)
         with torch.inference_mode():
-            batch = as_prompt(one) if self.writes_on else self._pairs([self._text.eos])
+            batch = as_prompt(one) if self.writes_on else self._pairs([self.text.eos])
             state = model.start(batch)
-        able = isinstance(state.past, Cache) and type(model).__name__ != "XLNet"
-        return able and (self.translates or hasattr(model, "extend"))
+        return isinstance(state.past, Cache)
 
     @property
-    def _text(self) -> Any:
+    def text(self) -> Any:
         return self.task.text if hasattr(self.task, "text") else self.task.target
 
     def _pairs(self, ids: Sequence[int]) -> Any:
@@ -92,7 +91,7 @@ class Hosted:
             if name not in known:
                 raise InputError(f"parameters.{name}: no such setting of decode.")
         if given.get("kind") not in (None, "sample") or given.get("temperature") == 0:
-            own = replace(own, **PLAIN)
+            own = replace(own, **GREEDY)
         values = {k: getattr(own, k) for k in known} | given
         if values["max_new_tokens"] is not None and isinstance(values["max_new_tokens"], int):
             values["max_new_tokens"] = min(values["max_new_tokens"], limits.new_tokens)
@@ -107,12 +106,12 @@ class Hosted:
     def ids(self, prompt: str | list[int], number: int, decode: Decode) -> list[int]:
         """A prompt's tokens, no more than may be."""
         if isinstance(prompt, list):
-            odd = [i for i in prompt if not 0 <= i < self._text.size]
+            odd = [i for i in prompt if not 0 <= i < self.text.size]
             if odd:
                 raise InputError(
-                    f"prompt: a token must be from 0 to {self._text.size - 1}, but one is {odd[0]}."
+                    f"prompt: a token must be from 0 to {self.text.size - 1}, but one is {odd[0]}."
                 )
-            ids = prompt or [self._text.eos]
+            ids = prompt or [self.text.eos]
         elif self.writes_on:
             ids = self.task.known_ids(prompt, number)
         else:
@@ -130,7 +129,6 @@ class Hosted:
         return ids
 
     def request(self, ids: list[int], decode: Decode, others: int, tell: Any) -> Request:
-        device = self.run.device
         if self.writes_on:
             longest: Any = self.run.model.longest
             if longest is not None:  # what cannot be placed is not written; it ends by length
@@ -138,15 +136,8 @@ class Hosted:
                 decode = replace(decode, max_new_tokens=room, min_new_tokens=0)
             limits = self.task.limits(self.run.model, [ids], decode)
             return Request(limits, decode, tell, None, others)
-        text = self.task.target
-        longest = decode.max_new_tokens
-        if decode.max_ratio:
-            longest = min(longest, int((len(ids) + 1) * decode.max_ratio) + 10)
-        if (most := getattr(self.run.model, "longest", None)) is not None:
-            longest = min(longest, most)
-        banned = tuple({text.pad, text.bos, text.unk} - {-1, text.eos})
-        limits = Row.begin(text.bos, text.eos, torch.tensor([longest], device=device), banned)
-        return Request(limits, decode, tell, self._pairs(ids), others)
+        source, limits = self.task.search_limits(self.run.model, [ids], decode)
+        return Request(limits, decode, tell, source, others)
 
     async def write(self, ids: list[int], decode: Decode, others: int = 0) -> AsyncIterator[Piece]:
         """Text as it comes, of one answer or several; whoever leaves the loop frees its place."""
@@ -170,7 +161,7 @@ class Hosted:
                     break
                 if event.copy in told:
                     continue
-                piece = texts[event.copy].add(event, self._text.eos)
+                piece = texts[event.copy].add(event, self.text.eos)
                 if piece.text or piece.tokens or piece.reason:
                     yield replace(piece, index=event.copy)
                 if piece.reason:
@@ -239,17 +230,6 @@ class Hosted:
 
     def close(self, seconds: float) -> None:
         self.engine.close(seconds)
-
-
-PLAIN: dict[str, Any] = {
-    "kind": "greedy",
-    "num_return_sequences": 1,
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "typical_p": 1.0,
-}
 
 
 class Growing:

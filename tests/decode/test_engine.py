@@ -40,7 +40,7 @@ def pairs_of(ids):
 
 
 def ask(kind, ids, settings, tell=lambda event: None):
-    if kind in ("gpt", "xl"):
+    if kind in ("gpt", "xl", "xlnet"):
         return Request(limits_of(ids, settings), settings, tell)
     return Request(limits_of([1], settings), settings, tell, source=pairs_of(ids))
 
@@ -51,7 +51,7 @@ def alone(kind, model, ids, settings):
     return DECODERS[settings.kind](model, batch, request.limits, settings)[0]
 
 
-@pytest.mark.parametrize("kind", ["gpt", "xl", "transformer", "t5"])
+@pytest.mark.parametrize("kind", ["gpt", "xl", "xlnet", "transformer", "t5"])
 def test_every_answer_is_what_it_would_be_alone(kind):
     """Requests of all kinds come at odd moments, more than fit into the batch at once."""
     model = small_model(kind)
