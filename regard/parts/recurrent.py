@@ -45,8 +45,6 @@ class Recurrent(nn.Module):
         super().__init__()
         self.gated = cell == "lstm"  # then a state is two vectors: hidden and cell
         self.layer_dropout, self.weight_drop = layer_dropout, weight_drop
-        # Weights that are not in one piece, as dropped ones are, cuDNN will not have in a graph.
-        self.can_be_captured = not weight_drop
         self.widths = widths[1:]
         self.layers = nn.ModuleList(
             CELLS[cell](into, out, batch_first=True) for into, out in pairwise(widths)
@@ -70,16 +68,44 @@ class Recurrent(nn.Module):
             own = [
                 vector[None].contiguous() for vector in past[number * each : (number + 1) * each]
             ]
-            x, new = self.run(layer, x, tuple(own) if self.gated else own[0])
-            after += [vector[0] for vector in (new if self.gated else (new,))]
+            x, new = run(layer, x, own, self.weight_drop if self.training else 0.0)
+            after += [vector[0] for vector in new]
         return x, after
 
-    def run(self, layer: nn.Module, x: Tensor, state: Any) -> Any:
-        if not (self.training and self.weight_drop):
-            return layer(x, state)
-        weight = layer.get_parameter("weight_hh_l0")
-        dropped = F.dropout(weight, self.weight_drop)
-        return functional_call(layer, {"weight_hh_l0": dropped}, (x, state))
+
+def run(
+    layer: nn.Module, x: Tensor, past: list[Tensor], weight_drop: float = 0.0
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """One layer over all steps, from its state (1, B, W) each, or from none.
+
+    Autocast would have cuDNN work in float16 whatever was asked for, and small gradients vanish
+    there; so what it asks for is done here. The changed weights lie in one piece, without which a
+    GPU would copy them at every call and could not capture it.
+    """
+    kind = x.device.type
+    lower = torch.is_autocast_enabled(kind)
+    if lower or weight_drop:
+        weights: dict[str, Tensor] = dict(layer.named_parameters())
+        weights["weight_hh_l0"] = F.dropout(weights["weight_hh_l0"], weight_drop)
+        dtype = torch.get_autocast_dtype(kind) if lower else x.dtype
+        x, past = x.to(dtype), [vector.to(dtype) for vector in past]
+        with torch.autocast(kind, enabled=False):
+            out, new = functional_call(layer, in_one_piece(weights, dtype), (x, state_of(past)))
+    else:
+        out, new = layer(x, state_of(past))
+    return out, new if isinstance(new, tuple) else (new,)
+
+
+def state_of(past: list[Tensor]) -> Any:
+    """What torch wants: an LSTM's two together, another's one, or nothing."""
+    return tuple(past) if len(past) > 1 else past[0] if past else None
+
+
+def in_one_piece(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The same weights, as parts of one tensor in their order."""
+    whole = torch.cat([weight.to(dtype).flatten() for weight in weights.values()])
+    parts = whole.split([weight.numel() for weight in weights.values()])
+    return {name: part.view_as(weights[name]) for name, part in zip(weights, parts, strict=True)}
 
 
 class Reader(nn.Module):
@@ -112,7 +138,8 @@ class Reader(nn.Module):
             if number:
                 x = F.dropout(x, self.dropout, self.training)
             ways: Any = layer
-            read = [way(turn(x, turned) if back else x)[0] for back, way in enumerate(ways)]
+            sides = [turn(x, turned) if back else x for back in range(len(ways))]
+            read = [run(way, side, [])[0] for way, side in zip(ways, sides, strict=True)]
             lasts.append(torch.cat([turn(states, end)[:, 0] for states in read], -1))
             x = torch.cat([turn(y, turned) if back else y for back, y in enumerate(read)], -1)
         return x, lasts

@@ -49,8 +49,7 @@ def make_backward(
     if world.size > 1:
         return Plain(DistributedDataParallel(objective), precision)
     plain = Plain(objective, precision)
-    able = all(getattr(part, "can_be_captured", True) for part in model.modules())
-    return Graphs(plain) if compiling in ("graph", "full") and on_gpu and able else plain
+    return Graphs(plain) if compiling in ("graph", "full") and on_gpu else plain
 
 
 def compile_blocks(model: nn.Module) -> None:
