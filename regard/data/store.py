@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from .read import Faults
 
 
 class Store:
@@ -73,15 +74,30 @@ class Store:
         return ids, counts + len(first) + len(last)
 
 
-def reopen(folder: Path) -> Store | None:
-    """The store in a folder; a damaged one is dropped, for it is only a cache."""
-    if not folder.is_dir():
-        return None
-    try:
-        return Store(folder)
-    except (OSError, ValueError, KeyError):
-        shutil.rmtree(folder)
-        return None
+Chunk = Mapping[str, Sequence[Sequence[int]]]  # rows of ids, by field
+
+
+def cached(
+    cache: Path,
+    files: Sequence[Path],
+    marks: Iterable[str],
+    chunks: Iterable[Chunk],
+    size: int,
+    faults: Faults,
+    what: str,
+) -> Store:
+    """The files' rows as ids, from the cache where neither they nor `marks` have changed.
+
+    `marks` is whatever else shaped the rows. `chunks` are read only where the rows are not there
+    yet; ids are below `size`, and there must be `what`, a row of it at least.
+    """
+    folder = cache / fingerprint(files, *marks, str(faults.skip))
+    if folder.is_dir():
+        try:
+            return Store(folder)
+        except (OSError, ValueError, KeyError):  # it is only a cache
+            shutil.rmtree(folder)
+    return write(folder, chunks, size, faults, f"{files[0]}: there must be {what}")
 
 
 def fingerprint(files: Sequence[Path], *others: str) -> str:
@@ -96,17 +112,13 @@ def fingerprint(files: Sequence[Path], *others: str) -> str:
     return digest.hexdigest()
 
 
-def write(
-    folder: Path,
-    chunks: Iterable[Mapping[str, Sequence[Sequence[int]]]],
-    vocabulary: int,
-    skipped: list[int],
-) -> Store:
+def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, wanted: str) -> Store:
     """Write chunks of rows beside `folder` and rename them into place: a store is whole or absent.
 
-    `skipped` is a list that the chunks' maker fills as it goes; its sum is kept with the store.
+    How many lines were left out while the chunks were made is kept with the store.
     """
-    kind = np.uint16 if vocabulary <= 2**16 else np.uint32
+    before = faults.count
+    kind = np.uint16 if size <= 2**16 else np.uint32
     clean(folder.parent)
     work = folder.with_name(f"{folder.name}.part-{os.getpid()}")
     shutil.rmtree(work, ignore_errors=True)
@@ -131,11 +143,13 @@ def write(
         finally:
             for file in (*ids.values(), *starts.values()):
                 file.close()
+        if not rows:
+            raise DataError(f"{wanted}, but there is none.")
         meta = {
             "rows": rows,
             "fields": list(ids),
             "type": np.dtype(kind).name,
-            "skipped": sum(skipped),
+            "skipped": faults.count - before,
         }
         (work / "store.json").write_text(json.dumps(meta))
         if folder.is_dir():  # another process was faster; the same name is the same content

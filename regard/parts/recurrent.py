@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -83,13 +84,13 @@ def run(
     GPU would copy them at every call and could not capture it.
     """
     kind = x.device.type
-    lower = torch.is_autocast_enabled(kind)
+    lower = kind != "meta" and torch.is_autocast_enabled(kind)  # there, only shapes are reckoned
     if lower or weight_drop:
         weights: dict[str, Tensor] = dict(layer.named_parameters())
         weights["weight_hh_l0"] = F.dropout(weights["weight_hh_l0"], weight_drop)
         dtype = torch.get_autocast_dtype(kind) if lower else x.dtype
         x, past = x.to(dtype), [vector.to(dtype) for vector in past]
-        with torch.autocast(kind, enabled=False):
+        with torch.autocast(kind, enabled=False) if lower else nullcontext():
             out, new = functional_call(layer, in_one_piece(weights, dtype), (x, state_of(past)))
     else:
         out, new = layer(x, state_of(past))

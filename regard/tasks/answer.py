@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..batch import Answered, Sizes, Texts
 from ..data.read import Faults, is_text, whole_lines
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
 from ..text import Settings as TextSettings
@@ -171,18 +171,11 @@ class Answer(OfTexts):
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' questions as ids, from the cache where their content has not changed."""
-        marks = (self.text.tokenizer.to_str(), repr(self.settings), str(faults.skip))
-        name = fingerprint(files, *marks, "answer")
-        if (store := reopen(cache / name)) is not None:
-            return store
-        skipped: list[int] = []
-        chunks = self._encode(files, faults, skipped)
-        return write(cache / name, chunks, self.text.size, skipped)
+        marks = ("answer", self.text.tokenizer.to_str(), repr(self.settings))
+        rows = self._encode(files, faults)
+        return cached(cache, files, marks, rows, self.text.size, faults, "a question")
 
-    def _encode(
-        self, files: Sequence[Path], faults: Faults, skipped: list[int]
-    ) -> Iterator[dict[str, list[list[int]]]]:
-        before, empty = faults.count, True
+    def _encode(self, files: Sequence[Path], faults: Faults) -> Iterator[Chunk]:
         for chunk in chunks(read(files, faults)):
             names = ("ids", "split", "span", "window")
             rows: dict[str, list[list[int]]] = {name: [] for name in names}
@@ -192,11 +185,7 @@ class Answer(OfTexts):
                     rows["split"].append([piece.row.split])
                     rows["span"].append(list(span_of(example, piece)))
                     rows["window"].append([piece.first, piece.first + len(piece.places)])
-            empty = False
             yield rows
-        if empty:
-            raise DataError(f"{files[0]}: there must be a question, but there is none.")
-        skipped.append(faults.count - before)
 
     def batch(
         self, store: Store, rows: Rows, chance: np.random.Generator | None = None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..batch import Labelled, Sizes, Texts
 from ..data.read import Faults, is_text
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, RecipeError, RunError
 from ..text import Settings as TextSettings
@@ -208,30 +208,20 @@ class Classify(OfTexts):
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' rows as ids, from the cache where their content has not changed."""
-        marks = (self.text.tokenizer.to_str(), repr(self.settings), repr(self.labels))
-        name = fingerprint(files, *marks, str(faults.skip), "classify")
-        if (store := reopen(cache / name)) is not None:
-            return store
-        skipped: list[int] = []
+        marks = ("classify", self.text.tokenizer.to_str(), repr(self.settings), repr(self.labels))
         # Numbers are kept as the 32 bits of a float, so entries must be as wide.
         size = 2**17 if self.predicts == "number" else max(self.text.size, len(self.labels))
-        return write(cache / name, self._encode(files, faults, skipped), size, skipped)
+        rows = self._encode(files, faults)
+        return cached(cache, files, marks, rows, size, faults, "a row that can be used")
 
-    def _encode(
-        self, files: Sequence[Path], faults: Faults, skipped: list[int]
-    ) -> Iterator[dict[str, list[list[int]]]]:
-        before, empty = faults.count, True
+    def _encode(self, files: Sequence[Path], faults: Faults) -> Iterator[Chunk]:
         for chunk in chunks(self.examples(files, faults)):
             framed = self.framed([example for example, _ in chunk])
-            empty = False
             yield {
                 "ids": [row.ids for row in framed],
                 "split": [[row.split] for row in framed],
                 "label": [label for _, label in chunk],
             }
-        if empty:
-            raise DataError(f"{files[0]}: there must be a row that can be used, but there is none.")
-        skipped.append(faults.count - before)
 
     def examples(
         self, files: Sequence[Path], faults: Faults

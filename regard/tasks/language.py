@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from ..batch import Sizes, Tokens
 from ..data.cut import Cut, Packed, Plan, Stream, Windows, check_size
 from ..data.read import Faults, documents, kind_of
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError, RecipeError
 from ..text import PAD, Text, learn
@@ -92,27 +92,20 @@ class Language(Writer):
         # A lone text has no end that a model could learn; several are told apart by theirs.
         lone = len(files) == 1 and files[0].is_file() and kind_of(files[0]) == ".txt"
         ends = self.settings.lines or not lone
-        marks = (mark, str(faults.skip), str(self.settings.lines), str(ends))
-        folder = cache / fingerprint(files, *marks, "language")
-        store = reopen(folder)
-        if store is None:
-            skipped: list[int] = []
-            pieces = self._encode(files, ends, faults, skipped)
-            store = write(folder, pieces, self.text.size, skipped)
+        marks = ("language", mark, str(self.settings.lines), str(ends))
+        rows = self._encode(files, ends, faults)
+        store = cached(cache, files, marks, rows, self.text.size, faults, "text")
         check_size(len(store.flat("text")), str(files[0]))
         return store
 
-    def _encode(
-        self, files: Sequence[Path], ends: bool, faults: Faults, skipped: list[int]
-    ) -> Iterator[dict[str, list[list[int]]]]:
-        before, held = faults.count, []
+    def _encode(self, files: Sequence[Path], ends: bool, faults: Faults) -> Iterator[Chunk]:
+        held: list[tuple[str, bool]] = []
         for piece, _, last in read(files, self.settings.lines, faults):
             held.append((piece, last))
             if len(held) >= 1000 or len(piece) > 2**16:
                 yield {"text": self._rows(held, ends)}
                 held = []
         yield {"text": self._rows(held, ends)}
-        skipped.append(faults.count - before)
 
     def _rows(self, pieces: list[tuple[str, bool]], ends: bool) -> list[list[int]]:
         rows = self.text.encode([piece for piece, _ in pieces])

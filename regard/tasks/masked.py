@@ -21,7 +21,7 @@ from torch import Tensor
 from ..batch import Masked, Sizes, Texts
 from ..data.cut import Plan
 from ..data.read import Faults, documents, is_text, kind_of
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
 from ..text import HIDDEN, Text, learn
@@ -205,22 +205,17 @@ class MaskedWords(OfTexts):
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' sentences as ids, from the cache where their content has not changed."""
-        marks = (self.text.tokenizer.to_str(), self.settings.documents, str(faults.skip))
-        folder = cache / fingerprint(files, *marks, "masked")
-        if (store := reopen(folder)) is not None:
-            return store
-        skipped: list[int] = []
-        store = write(folder, self._encode(files, faults, skipped), self.text.size, skipped)
+        marks = ("masked", self.text.tokenizer.to_str(), self.settings.documents)
+        rows = self._encode(files, faults)
+        store = cached(cache, files, marks, rows, self.text.size, faults, "text to learn from")
         if len(store.flat("text")) < 16:
             raise DataError(
                 f"{files[0]}: there must be text to learn from, but there is hardly any."
             )
         return store
 
-    def _encode(
-        self, files: Sequence[Path], faults: Faults, skipped: list[int]
-    ) -> Iterator[dict[str, list[list[int]]]]:
-        before, every = faults.count, read(files, self.settings, faults)
+    def _encode(self, files: Sequence[Path], faults: Faults) -> Iterator[Chunk]:
+        every = read(files, self.settings, faults)
         waits = False
         while chunk := list(islice(every, 5000)):
             ids = self.text.encode([sentence for sentence, _ in chunk])
@@ -232,7 +227,6 @@ class MaskedWords(OfTexts):
                     rows["begins"].append([int(waits)])
                     waits = False
             yield rows
-        skipped.append(faults.count - before)
 
     @property
     def room(self) -> int:

@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from ..batch import Pairs
 from ..data.cut import Plan
 from ..data.read import Faults
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError
 from ..text import Settings as TextSettings
@@ -93,19 +93,10 @@ class Spans(TextToText):
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' texts as ids, from the cache where their content has not changed."""
-        marks = (self.text.tokenizer.to_str(), self.settings.documents, str(faults.skip))
-        folder = cache / fingerprint(files, *marks, "spans")
-        if (store := reopen(folder)) is not None:
-            return store
-        skipped: list[int] = []
-
-        def rows() -> Iterator[dict[str, list[list[int]]]]:
-            before = faults.count
-            for document in documents_of(files, self.settings, faults):
-                yield {"text": self.text.encode([document])}
-            skipped.append(faults.count - before)
-
-        return write(folder, rows(), self.text.size, skipped)
+        marks = ("spans", self.text.tokenizer.to_str(), self.settings.documents)
+        documents = documents_of(files, self.settings, faults)
+        rows = ({"text": self.text.encode([document])} for document in documents)
+        return cached(cache, files, marks, rows, self.text.size, faults, "a text")
 
     def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
         context = self.settings.context

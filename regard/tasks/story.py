@@ -19,7 +19,7 @@ from ..batch import Sizes, Stories, pad
 from ..data.cut import Plan
 from ..data.order import Shuffled
 from ..data.read import Faults, is_text, lines
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError, RecipeError
 from ..text import Settings as TextSettings
@@ -187,19 +187,11 @@ class Story:
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' questions as ids, from the cache where their content has not changed."""
-        name = fingerprint(
-            files, self.text.tokenizer.to_str(), str(longest), str(faults.skip), repr(self.settings)
-        )
-        if (store := reopen(cache / name)) is not None:
-            return store
-        skipped: list[int] = []
-        chunks = self._encode(files, longest, faults, skipped)
-        return write(cache / name, chunks, self.text.size, skipped)
+        marks = ("story", self.text.tokenizer.to_str(), str(longest), repr(self.settings))
+        rows = self._encode(files, longest, faults)
+        return cached(cache, files, marks, rows, self.text.size, faults, "a question to answer")
 
-    def _encode(
-        self, files: Sequence[Path], longest: int, faults: Faults, skipped: list[int]
-    ) -> Iterator[dict[str, list[list[int]]]]:
-        before, empty = faults.count, True
+    def _encode(self, files: Sequence[Path], longest: int, faults: Faults) -> Iterator[Chunk]:
         rows: list[dict[str, list[int]]] = []
         for example in read(files, faults):
             row = self.row(example)
@@ -211,15 +203,11 @@ class Story:
                 )
                 continue
             rows.append(row)
-            empty = False
             if len(rows) == CHUNK:
                 yield {name: [r[name] for r in rows] for name in row}
                 rows = []
-        if empty:
-            raise DataError(f"{files[0]}: there must be a question to answer, but there is none.")
         if rows:
             yield {name: [r[name] for r in rows] for name in rows[0]}
-        skipped.append(faults.count - before)
 
     def row(self, example: Example) -> dict[str, list[int]]:
         kept = example.story[-self.settings.sentences :]

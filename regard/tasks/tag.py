@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..batch import Sizes, Tagged, Texts
 from ..data.read import Faults, is_text, lines
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
 from ..text import Settings as TextSettings
@@ -181,18 +181,12 @@ class Tag(OfTexts):
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' sentences as ids, from the cache where their content has not changed."""
-        marks = (self.text.tokenizer.to_str(), repr(self.settings), repr(self.labels))
-        name = fingerprint(files, *marks, str(faults.skip), "tag")
-        if (store := reopen(cache / name)) is not None:
-            return store
-        skipped: list[int] = []
+        marks = ("tag", self.text.tokenizer.to_str(), repr(self.settings), repr(self.labels))
         size = max(self.text.size, len(self.labels) + 1)
-        return write(cache / name, self._encode(files, faults, skipped), size, skipped)
+        rows = self._encode(files, faults)
+        return cached(cache, files, marks, rows, size, faults, "a sentence")
 
-    def _encode(
-        self, files: Sequence[Path], faults: Faults, skipped: list[int]
-    ) -> Iterator[dict[str, list[list[int]]]]:
-        before, empty = faults.count, True
+    def _encode(self, files: Sequence[Path], faults: Faults) -> Iterator[Chunk]:
         for chunk in chunks(self.known(files, faults)):
             rows: dict[str, list[list[int]]] = {"ids": [], "split": [], "tags": []}
             pieces = self.pieces([example.words for example in chunk])
@@ -204,11 +198,7 @@ class Tag(OfTexts):
                     rows["ids"].append(piece.row.ids)
                     rows["split"].append([piece.row.split])
                     rows["tags"].append(tags)
-            empty = False
             yield rows
-        if empty:
-            raise DataError(f"{files[0]}: there must be a sentence, but there is none.")
-        skipped.append(faults.count - before)
 
     def known(self, files: Sequence[Path], faults: Faults) -> Iterator[Example]:
         """Sentences whose tags training has met."""

@@ -14,7 +14,7 @@ import numpy as np
 from ..data.cut import Plan
 from ..data.order import Order, Rows
 from ..data.read import Faults, is_text
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, RecipeError
 from ..text import Settings as TextSettings
@@ -99,18 +99,11 @@ class TextToText(Translate):
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' rows as ids, from the cache where their content has not changed."""
-        marks = (self.text.tokenizer.to_str(), str(longest), str(faults.skip), repr(self.settings))
-        name = fingerprint(files, *marks, "text-to-text")
-        if (store := reopen(cache / name)) is not None:
-            return store
-        skipped: list[int] = []
-        chunks = self._rows(files, longest, faults, skipped)
-        return write(cache / name, chunks, max(self.text.size, len(files)), skipped)
+        marks = ("text-to-text", self.text.tokenizer.to_str(), str(longest), repr(self.settings))
+        size, rows = max(self.text.size, len(files)), self._rows(files, longest, faults)
+        return cached(cache, files, marks, rows, size, faults, "a row that can be used")
 
-    def _rows(
-        self, files: Sequence[Path], longest: int, faults: Faults, skipped: list[int]
-    ) -> Iterator[dict[str, list[list[int]]]]:
-        before, empty = faults.count, True
+    def _rows(self, files: Sequence[Path], longest: int, faults: Faults) -> Iterator[Chunk]:
         every = read(files, self.settings, faults)
         while chunk := list(islice(every, 5000)):
             sides = [self.text.encode([row[i] for _, row in chunk]) for i in (0, 1)]
@@ -124,15 +117,11 @@ class TextToText(Translate):
                     )
                     continue
                 kept.append((source, target, task))
-            empty = empty and not kept
             yield {
                 "source": [source for source, _, _ in kept],
                 "target": [target for _, target, _ in kept],
                 "task": [[task] for _, _, task in kept],
             }
-        if empty:
-            raise DataError(f"{files[0]}: there must be a row that can be used, but there is none.")
-        skipped.append(faults.count - before)
 
     def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
         """Which rows make up which batch; where tasks count alike, small ones are repeated."""

@@ -18,7 +18,7 @@ from ..batch import Pairs, Sizes, pad
 from ..data.cut import Plan
 from ..data.order import Order
 from ..data.read import Faults, is_text, kind_of, lines, records, table
-from ..data.store import Store, fingerprint, reopen, write
+from ..data.store import Chunk, Store, cached
 from ..decode import DECODERS, Hypothesis, Limits, quickest
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
@@ -189,25 +189,14 @@ class Translate:
 
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         """The files' examples as ids, from the cache where their content has not changed."""
-        marks = [text.tokenizer.to_str() for text in (self.source, self.target)]
-        name = fingerprint(files, *marks, str(longest), str(faults.skip), repr(self.settings))
-        folder = cache / name
-        if (store := reopen(folder)) is not None:
-            return store
-        skipped: list[int] = []
-        return write(
-            folder,
-            self._encode(files, longest, faults, skipped),
-            max(self.source.size, self.target.size),
-            skipped,
-        )
+        texts = [text.tokenizer.to_str() for text in (self.source, self.target)]
+        marks = ("translate", *texts, str(longest), repr(self.settings))
+        size = max(self.source.size, self.target.size)
+        rows = self._encode(files, longest, faults)
+        return cached(cache, files, marks, rows, size, faults, "a line that can be used")
 
-    def _encode(
-        self, files: Sequence[Path], longest: int, faults: Faults, skipped: list[int]
-    ) -> Iterator[dict[str, list[list[int]]]]:
-        before = faults.count
+    def _encode(self, files: Sequence[Path], longest: int, faults: Faults) -> Iterator[Chunk]:
         examples = read(files, self.settings, faults)
-        empty = True
         while chunk := list(islice(examples, CHUNK)):
             source = self.source.encode([example.source for example in chunk])
             target = self.target.encode([example.target for example in chunk])
@@ -220,13 +209,7 @@ class Translate:
                         f"but has {max(len(s), len(t)) + 1}",
                     )
             kept = [i for i, fit in enumerate(fits) if fit]
-            empty = empty and not kept
             yield {"source": [source[i] for i in kept], "target": [target[i] for i in kept]}
-        if empty:
-            raise DataError(
-                f"{files[0]}: the file must hold at least one usable line, but has none."
-            )
-        skipped.append(faults.count - before)
 
     def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
         """Which rows make up which batch."""

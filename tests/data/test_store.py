@@ -82,13 +82,13 @@ def test_a_line_too_long_stops_or_is_left_out(task, corpus, tmp_path):
 
 def test_an_empty_corpus_is_told(task, tmp_path):
     (tmp_path / "a.tsv").write_text("")
-    with pytest.raises(DataError, match="the file must hold at least one usable line"):
+    with pytest.raises(DataError, match="there must be a line that can be used, but there is none"):
         task.store([tmp_path / "a.tsv"], tmp_path / "cache", 100, Faults())
 
 
 def test_many_tokens_need_wider_numbers(tmp_path):
     rows = [{"a": [[70_000, 1], []]}, {"a": [[5]]}]
-    store = write(tmp_path / "s", rows, 100_000, [])
+    store = write(tmp_path / "s", rows, 100_000, Faults(), "rows")
     assert [store.row("a", i) for i in range(3)] == [[70_000, 1], [], [5]]
     assert Store(tmp_path / "s").lengths("a").tolist() == [2, 0, 1]
     ids, lengths = store.padded("a", np.array([2, 0, 1]), [8], [9])

@@ -44,6 +44,12 @@ def test_only_recurrent_weights_are_dropped_and_only_in_training():
         assert torch.equal(weight, kept[name])
 
 
+def test_shapes_can_be_reckoned_without_numbers():
+    with torch.device("meta"):
+        net, x = Recurrent("lstm", [6, 5, 4], weight_drop=0.5), torch.zeros(3, 7, 6)
+        assert net(x, net.begin(x, 3))[0].shape == (3, 7, 4)
+
+
 def test_weights_in_one_piece_are_the_same_and_side_by_side():
     weights = dict(layer_of("gru").named_parameters())
     pieces = in_one_piece(weights, torch.float32)
