@@ -49,10 +49,11 @@ class TokenLoss:
         twice = self.r_drop > 0 and model.training
         passed: Passed = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
         loss = self.measure(model, passed.states, batch, twice)
+        past = tuple(rows[: len(batch)] for rows in passed.past)  # of two dropouts, one goes on
         if passed.penalty is None:
-            return loss._replace(past=passed.past)
+            return loss._replace(past=past)
         # A penalty is a mean; so that it weighs the same in every batch, each token has its share.
-        return Loss(loss.total + passed.penalty * batch.real.sum(), loss.nll, passed.past)
+        return Loss(loss.total + passed.penalty * batch.real.sum(), loss.nll, past)
 
     def measure(self, model: nn.Module, states: Tensor, batch: Any, twice: bool) -> Loss:
         output = model.output
