@@ -16,7 +16,6 @@ from .errors import InputError, RecipeError, RegardError
 
 if TYPE_CHECKING:
     from .see.run import Run
-    from .train.events import Event
 
 app = typer.Typer(
     name="regard",
@@ -82,6 +81,7 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
+    from . import terminal
     from .data.read import Faults
     from .see.run import load
 
@@ -91,7 +91,7 @@ def demo(
         _train("translate-tatoeba", [], run, fresh)
     else:
         console.print(f"{run} is trained already; --fresh trains it anew.")
-        _print_scores(console, json.loads((run / "results.json").read_text())["test"])
+        terminal.print_scores(console, json.loads((run / "results.json").read_text())["test"])
     trained = load(run)
     inputs, references = trained.task.examples(trained.recipe.data.files("test"), Faults())
     picked = range(0, len(inputs), max(1, len(inputs) // 10))[:10]
@@ -165,13 +165,15 @@ def evaluate(
     """Score a run on its test data."""
     from rich.console import Console
 
+    from . import terminal
+
     if on not in ("valid", "test"):
         raise InputError(f"--on must be valid or test, but is '{on}'.")
     scores = _load(run, settings or []).evaluate(on)
     if as_json:
         print(json.dumps(scores, ensure_ascii=False))
     else:
-        _print_scores(Console(), scores)
+        terminal.print_scores(Console(), scores)
 
 
 @app.command()
@@ -196,6 +198,8 @@ def predict(
 
     A language model writes on as you watch; all of standard input is then one prompt.
     """
+    from . import terminal
+
     words = inputs or []
     overrides = [word for word in words if OVERRIDE.match(word)]
     given = [word for word in words if not OVERRIDE.match(word)]
@@ -211,17 +215,17 @@ def predict(
     elif file is not None:
         from .data.read import lines
 
-        source = _chunks(lines(file))
+        source = terminal.chunks_of(lines(file))
     elif writes_on:
-        source = iter([["\n".join(line for chunk in _arriving() for line in chunk)]])
+        source = iter([["\n".join(line for chunk in terminal.arriving() for line in chunk)]])
     else:
-        source = _arriving()
+        source = terminal.arriving()
     first = 1
-    for chunk in _progress(source, shown=not given):
+    for chunk in terminal.counted(source, shown=not given):
         if logprobs:
-            _print_logprobs(trained, chunk, as_json)
+            terminal.print_logprobs(trained, chunk, as_json)
         elif writes_on and not as_json:
-            _write_on(trained, chunk, first)
+            terminal.write_on(trained, chunk, first)
         else:
             for answer in trained.predict(chunk, first):
                 print(json.dumps(answer.json(), ensure_ascii=False) if as_json else answer.output)
@@ -229,40 +233,6 @@ def predict(
                     print(f"regard: {answer.warning}.", file=sys.stderr)
         sys.stdout.flush()
         first += len(chunk)
-
-
-def _write_on(trained: Run, prompts: Sequence[str], first: int) -> None:
-    """One text, piece by piece as it is written; several answers, or a beam, when they are done."""
-    decode = trained.recipe.decode
-    for prompt in prompts:
-        if decode.overflow == "slide" and trained.task.slides(prompt, trained.model, decode):
-            print(
-                f"regard: with its continuation the text is longer than the "
-                f"{trained.model.longest} tokens that the model can place; its beginning is "
-                "forgotten on the way (decode.overflow=refuse refuses).",
-                file=sys.stderr,
-            )
-    if decode.kind == "beam" or decode.num_return_sequences > 1 or len(prompts) > 1:
-        for answer in trained.predict(prompts, first):
-            for text, _ in answer.nbest or ((answer.output, 0.0),):
-                print(text)
-        return
-    for piece in trained.stream(prompts[0]):
-        print(piece, end="", flush=True)
-    print()
-
-
-def _print_logprobs(trained: Run, texts: Sequence[str], as_json: bool) -> None:
-    for text in texts:
-        found = trained.logprobs(text)
-        total = sum(value for _, value in found if value is not None)
-        if as_json:
-            row = {"input": text, "score": total, "tokens": [t for t, _ in found]}
-            print(json.dumps({**row, "logprobs": [v for _, v in found]}, ensure_ascii=False))
-            continue
-        for token, value in found:
-            print(f"{token}\t{'' if value is None else f'{value:.4f}'}")
-        print(f"\t{total:.4f}")
 
 
 @app.command()
@@ -284,6 +254,7 @@ def see(
     ] = 40,
 ) -> None:
     """What attends to what: a page with every layer and head, or a picture."""
+    from . import terminal
     from .see.save import check_kind
 
     trained = _load(run, settings or [])
@@ -295,28 +266,12 @@ def see(
 
         check_kind(out, WRITERS)
         found = silence_each(trained, text, examples)
-        _print_ablation(found)
+        terminal.print_ablation(found)
         sight = replace(trained.see(text, target), ablation=found)
     else:
         sight = trained.see(text, target)
     path = sight.save(out)
     print(f"{sight.output}\n{path}")
-
-
-def _print_ablation(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("silenced", "head", found["metric"], "answer")
-    table.add_row("nothing", "", _number(found["whole"]), escape(found["output"]))
-    for row in found["heads"]:
-        table.add_row(row["name"], str(row["head"]), _number(row["value"]), escape(row["output"]))
-    Console().print(table)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 @app.command()
@@ -517,12 +472,13 @@ def _train(
 
     from rich.console import Console
 
+    from . import terminal
     from .see.run import train as start
 
     console = Console(stderr=to_stderr)
     asked: list[int] = []
     leads = os.environ.get("RANK", "0") == "0"
-    drawing = Drawing(console) if leads else None
+    drawing = terminal.Drawing(console) if leads else None
 
     def interrupt(number: int, frame: Any) -> None:
         if asked or (drawing is not None and not drawing.training):  # there is nothing to save
@@ -553,167 +509,5 @@ def _train(
     results = trained.folder / "results.json"
     if results.is_file():
         for scores in json.loads(results.read_text()).values():
-            _print_scores(console, scores)
+            terminal.print_scores(console, scores)
     console.print(f"The run is in {trained.folder}", soft_wrap=True, highlight=False)
-
-
-class Drawing:
-    """Training's events as a live bar on a terminal, as plain lines elsewhere."""
-
-    def __init__(self, console: Any) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        self.console = console
-        self.training = False  # between the first step and the last checkpoint
-        self.bar: Any = None
-        self.task: Any = None
-        if console.is_terminal:
-            self.bar = Progress(
-                TextColumn("step"),
-                MofNCompleteColumn(),
-                BarColumn(None),
-                TextColumn("{task.description}"),
-                TimeRemainingColumn(),
-                console=console,
-            )
-
-    def __call__(self, event: Event) -> None:
-        getattr(self, type(event).__name__.lower())(event)
-
-    def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
-
-    def begun(self, event: Any) -> None:
-        self.training, self.steps = True, event.steps
-        self.say(
-            f"{event.parameters:,} parameters, {event.examples:,} examples, "
-            f"{event.batches:,} batches an epoch, "
-            f"{event.device}, peak {event.peak_method}"
-            + (f"; going on from step {event.step:,}" if event.step else "")
-        )
-        if event.left_out:
-            self.say(f"{event.left_out:,} lines left out")
-        for fault in event.faults:
-            self.say(f"left out: {fault}")
-        if self.bar is not None:
-            self.bar.start()
-            self.task = self.bar.add_task("", total=event.steps, completed=event.step)
-
-    def step(self, event: Any) -> None:
-        text = f"loss {event.loss:.3f}  {event.tokens_per_second:,.0f} tokens/s"
-        text += "".join(f"  {name} {value:.3f}" for name, value in event.parts.items())
-        text += f"  {event.use:.0%} of peak"
-        if self.bar is not None:
-            self.bar.update(self.task, completed=event.step, description=text)
-        else:
-            self.say(f"step {event.step:>6}  {text}")
-
-    def scored(self, event: Any) -> None:
-        scores = "  ".join(
-            f"{name} {value}" for name, value in event.scores.items() if name != "seconds"
-        )
-        self.say(f"step {event.step:>6}  validation: {scores}" + ("  (best)" if event.best else ""))
-
-    def saved(self, event: Any) -> None:
-        self.training = event.step < self.steps
-
-    def stopped(self, event: Any) -> None:
-        self.training = False
-        self.say(f"stopped at step {event.step}: {event.why}")
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-
-def _print_scores(console: Any, scores: dict[str, Any]) -> None:
-    from rich.table import Column, Table
-
-    from .see.card import told
-
-    table = Table(
-        "score",
-        "value",
-        "95 % interval",
-        Column("signature", overflow="fold"),
-        title=f"on {scores['on']}, {scores['examples']} examples",
-    )
-    for row in told(scores):
-        table.add_row(*row)
-    console.print(table)
-
-
-def _chunks(lines: Iterator[str], size: int = 512) -> Iterator[list[str]]:
-    from itertools import islice
-
-    while chunk := list(islice(lines, size)):
-        yield chunk
-
-
-def _arriving() -> Iterator[list[str]]:
-    """Lines of standard input, as many at a time as have come by then."""
-    import os
-    import queue
-    import threading
-
-    arrived: queue.Queue[str | RegardError | None] = queue.Queue(4096)
-
-    def read() -> None:
-        number, rest = 0, b""
-        try:
-            # Read from the descriptor: a buffered reader cannot be left while it waits.
-            while piece := os.read(0, 65536):
-                *whole, rest = (rest + piece).split(b"\n")
-                for number, raw in enumerate(whole, number + 1):  # noqa: B020
-                    arrived.put(_decode(raw, number))
-            if rest:
-                arrived.put(_decode(rest, number + 1))
-        except RegardError as error:
-            arrived.put(error)
-        except OSError as error:
-            arrived.put(InputError(f"standard input: cannot be read ({error.strerror})."))
-        finally:
-            arrived.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        chunk = [arrived.get()]
-        while not arrived.empty() and len(chunk) < 512:
-            chunk.append(arrived.get())
-        if lines := [line for line in chunk if isinstance(line, str)]:
-            yield lines
-        for line in chunk:
-            if isinstance(line, RegardError):
-                raise line
-        if chunk[-1] is None:
-            return
-
-
-def _decode(raw: bytes, number: int) -> str:
-    try:
-        text = raw.decode("utf-8").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise InputError(f"standard input:{number}: the text must be UTF-8, but is not.") from error
-    return text.removeprefix("\ufeff") if number == 1 else text
-
-
-def _progress(chunks: Iterator[list[str]], shown: bool) -> Iterator[list[str]]:
-    """The same chunks, counted on stderr where that is a terminal and stdout is not."""
-    if not shown or not sys.stderr.isatty() or sys.stdout.isatty():
-        yield from chunks
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} lines"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=None)
-        for chunk in chunks:
-            yield chunk
-            bar.advance(task, len(chunk))
