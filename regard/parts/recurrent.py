@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 # h_t = tanh(W x_t + U h_{t-1}); the gated two add an input, a forget and an output gate with a cell
 # (LSTM), or an update and a reset gate (GRU).
@@ -76,37 +75,37 @@ class Recurrent(nn.Module):
 
 def run(
     layer: nn.Module, x: Tensor, past: list[Tensor], weight_drop: float = 0.0
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One layer over all steps, from its state (1, B, W) each, or from none.
+) -> tuple[Tensor, list[Tensor]]:
+    """One layer over all steps, from its state (1, B, W), an LSTM's two; an empty one is zeros.
 
     Autocast would have cuDNN work in float16 whatever was asked for, and small gradients vanish
-    there; so what it asks for is done here. The changed weights lie in one piece, without which a
-    GPU would copy them at every call and could not capture it.
+    there; so what it asks for is done here. Changed weights lie in one piece, without which a GPU
+    would copy them at every call and could not capture it; the layer itself never gets hold of
+    them, for it would keep them, and with them the way back through them.
     """
+    assert isinstance(layer, nn.RNNBase)
+    weights: list[Tensor] = list(layer.parameters())  # to the input, to the state, two biases
     kind = x.device.type
     lower = kind != "meta" and torch.is_autocast_enabled(kind)  # there, only shapes are reckoned
     if lower or weight_drop:
-        weights: dict[str, Tensor] = dict(layer.named_parameters())
-        weights["weight_hh_l0"] = F.dropout(weights["weight_hh_l0"], weight_drop)
         dtype = torch.get_autocast_dtype(kind) if lower else x.dtype
-        x, past = x.to(dtype), [vector.to(dtype) for vector in past]
-        with torch.autocast(kind, enabled=False) if lower else nullcontext():
-            out, new = functional_call(layer, in_one_piece(weights, dtype), (x, state_of(past)))
-    else:
-        out, new = layer(x, state_of(past))
-    return out, new if isinstance(new, tuple) else (new,)
+        weights[1] = F.dropout(weights[1], weight_drop)
+        x, past, weights = x.to(dtype), [v.to(dtype) for v in past], in_one_piece(weights, dtype)
+    gated = layer.mode == "LSTM"
+    past = past or [x.new_zeros(1, len(x), layer.hidden_size) for _ in range(1 + gated)]
+    steps = getattr(torch, layer.mode.lower())
+    with torch.autocast(kind, enabled=False) if lower else nullcontext():
+        out, *new = steps(
+            x, past if gated else past[0], weights, True, 1, 0.0, layer.training, False, True
+        )
+    return out, new
 
 
-def state_of(past: list[Tensor]) -> Any:
-    """What torch wants: an LSTM's two together, another's one, or nothing."""
-    return tuple(past) if len(past) > 1 else past[0] if past else None
-
-
-def in_one_piece(weights: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+def in_one_piece(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     """The same weights, as parts of one tensor in their order."""
-    whole = torch.cat([weight.to(dtype).flatten() for weight in weights.values()])
-    parts = whole.split([weight.numel() for weight in weights.values()])
-    return {name: part.view_as(weights[name]) for name, part in zip(weights, parts, strict=True)}
+    whole = torch.cat([weight.to(dtype).flatten() for weight in weights])
+    parts = whole.split([weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(parts, weights, strict=True)]
 
 
 class Reader(nn.Module):

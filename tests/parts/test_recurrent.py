@@ -51,11 +51,19 @@ def test_shapes_can_be_reckoned_without_numbers():
 
 
 def test_weights_in_one_piece_are_the_same_and_side_by_side():
-    weights = dict(layer_of("gru").named_parameters())
+    weights = list(layer_of("gru").parameters())
     pieces = in_one_piece(weights, torch.float32)
-    place = pieces["weight_ih_l0"].storage_offset()
-    for name, weight in weights.items():
-        assert torch.equal(pieces[name], weight)
-        assert pieces[name].storage_offset() == place
+    place = 0
+    for piece, weight in zip(pieces, weights, strict=True):
+        assert torch.equal(piece, weight)
+        assert piece.storage_offset() == place
         place += weight.numel()
-    assert place == pieces["weight_ih_l0"].untyped_storage().nbytes() // 4
+    assert place == pieces[0].untyped_storage().nbytes() // 4
+
+
+def test_nothing_of_a_pass_is_kept():
+    """A captured pass must not wait for one that was not."""
+    net, x = Recurrent("lstm", [6, 5], weight_drop=0.5), torch.randn(3, 7, 6)
+    out, _ = net(x, net.begin(x, 3))
+    out.sum().backward()
+    assert all(weight.grad_fn is None for weight in net.layers[0]._flat_weights)
