@@ -20,7 +20,7 @@ from ..parts.output import Output
 from ..parts.pool import last
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
-from ..parts.state import Cache, State
+from ..parts.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class GPTSettings:
     tie: Annotated[bool, "write with the vectors that it reads with"] = True
 
 
-class GPT(nn.Module):
+class GPT(Stack):
     """Each token looks at itself and those before it (Radford et al. 2018, 2019).
 
     Tokens -> logits (B, T, V). With rotary positions, RMS norm, a gated feed-forward, no biases and
@@ -107,33 +107,6 @@ class GPT(nn.Module):
             x = block(x, mask=mask, causal=True, positions=positions)
         out: Tensor = self.norm(x)
         return out
-
-    def start(self, batch: Tokens) -> State[Cache]:
-        """Read a prompt, all but its last token, which the first step reads."""
-        s, rows = self.settings, len(batch)
-        like, heads = self.embedding.tokens.weight, s.key_heads or s.heads
-        cache = Cache.empty(s.depth, rows, heads, s.width // s.heads, like)
-        state = State(cache)
-        if batch.inputs.shape[1]:
-            self._read(batch.inputs, state)
-        return state
-
-    def extend(self, tokens: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
-        """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
-        return self.output(self.norm(self._read(tokens, state))), state
-
-    def step(self, token: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
-        """Scores of the next token after this one.  (B,) -> logits (B, V)"""
-        logits, state = self.extend(token[:, None], state)
-        return logits[:, -1], state
-
-    def _read(self, tokens: Tensor, state: State[Cache]) -> Tensor:
-        slots = state.past.open(tokens.shape[1])
-        x: Tensor = self.embedding(tokens, slots[0].places)  # (B, T, D)
-        for block, slot in zip(self.blocks, slots, strict=True):
-            x = block.step(x, slot)  # type: ignore[operator]
-        state.past.advance(tokens.shape[1])
-        return x
 
     def _block(self) -> Block:
         s = self.settings

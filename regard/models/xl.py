@@ -19,7 +19,7 @@ from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
 from ..parts.position import NoPosition
 from ..parts.relative import RelativeAttention
-from ..parts.state import Cache, State
+from ..parts.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class XLSettings:
     tie: Annotated[bool, "write with the vectors that it reads with"] = True
 
 
-class XL(nn.Module):
+class XL(Stack):
     """Queries look at their segment and at a memory of the one before (Dai et al. 2019).
 
     Tokens -> logits (B, T, V). The memory is every block's input at the last tokens, without
@@ -109,31 +109,6 @@ class XL(nn.Module):
         """Nothing remembered: (B, L, 0, D)."""
         s = self.settings
         return (self.embedding.tokens.weight.new_zeros(rows, s.depth, 0, s.width),)
-
-    def start(self, batch: Tokens) -> State[Cache]:
-        """Read a prompt, all but its last token, which the first step reads."""
-        s, weight = self.settings, self.embedding.tokens.weight
-        cache = Cache.empty(s.depth, len(batch), s.heads, s.width // s.heads, weight)
-        state = State(cache)
-        if batch.inputs.shape[1]:
-            self._read(batch.inputs, state)
-        return state
-
-    def extend(self, tokens: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
-        """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
-        return self.output(self.norm(self._read(tokens, state))), state
-
-    def step(self, last: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
-        """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
-        logits, state = self.extend(last[:, None], state)
-        return logits[:, -1], state
-
-    def _read(self, tokens: Tensor, state: State[Cache]) -> Tensor:
-        x: Tensor = self.embedding(tokens)  # (B, T, D)
-        for block, slot in zip(self.blocks, state.past.open(tokens.shape[1]), strict=True):
-            x = block.step(x, slot)  # type: ignore[operator]
-        state.past.advance(tokens.shape[1])
-        return x
 
     def _block(self) -> Block:
         s = self.settings
