@@ -192,7 +192,15 @@ def make_app(
         found: dict[str, Any] = await in_time(request, one.call(job))
         return {"model": one.name, **found}
 
-    # Whatever goes wrong is said in one sentence.
+    refuse_in_one_sentence(app, limits, stopping)
+    return app
+
+
+RETRY = {"Retry-After": "1"}
+
+
+def refuse_in_one_sentence(app: FastAPI, limits: Limits, stopping: asyncio.Event) -> None:
+    """Whatever goes wrong, in OpenAI's form of an error."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -225,11 +233,6 @@ def make_app(
         if "out of memory" in str(error).lower():
             return refusal(503, "there is not enough memory for this request.", headers=RETRY)
         return refusal(500, "the server failed at this request; its log says how.")
-
-    return app
-
-
-RETRY = {"Retry-After": "1"}
 
 
 def refusal(
