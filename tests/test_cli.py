@@ -30,7 +30,7 @@ def test_help_is_instant_and_names_every_command():
         assert name in done.stdout
 
 
-def test_train_evaluate_predict_see(shell, toy, tmp_path):
+def test_train_evaluate_predict_see(shell, main, toy, tmp_path):
     """The whole path in one folder, and everything INTERFACE promises of a run folder."""
     said = shell("train", toy.name).stdout
     assert "The run is in runs/toy" in said
@@ -49,16 +49,14 @@ def test_train_evaluate_predict_see(shell, toy, tmp_path):
     assert bill["steps"] == 40 and bill["flops"] > 0 and bill["kwh"] > 0
     assert bill["kwh_method"].startswith(("measured", "estimated from"))
 
-    scores = json.loads(shell("evaluate", "runs/toy", "--json").stdout)
+    scores = json.loads(main("evaluate", "runs/toy", "--json").out)
     assert scores["examples"] == 40
     assert scores["bleu_interval"][0] <= scores["bleu"] <= scores["bleu_interval"][1]
     assert scores["bleu_signature"].startswith(
         "nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a"
     )
     assert {"chrf", "ter", "perplexity", "perplexity_unit", "seconds"} <= scores.keys()
-    other = shell(
-        "evaluate", "runs/toy", "task.bleu_tokenize=none", "--on", "valid", "--json"
-    ).stdout
+    other = main("evaluate", "runs/toy", "task.bleu_tokenize=none", "--on", "valid", "--json").out
     assert "tok:none" in json.loads(other)["bleu_signature"]
     names = {"test", "valid task.bleu_tokenize=none"}
     assert set(json.loads((run / "results.json").read_text())) == names
@@ -66,13 +64,11 @@ def test_train_evaluate_predict_see(shell, toy, tmp_path):
     answer = json.loads(shell("predict", "runs/toy", "two cats", "--json").stdout)
     assert answer["input"] == "two cats"
     assert {"output", "score", "seconds"} <= answer.keys()
-    several = shell(
-        "predict", "runs/toy", "two cats", "decode.num_return_sequences=3", "--json"
-    ).stdout
+    several = main("predict", "runs/toy", "two cats", "decode.num_return_sequences=3", "--json").out
     nbest = json.loads(several)["nbest"]
     assert len(nbest) == 3 and nbest[0]["score"] >= nbest[-1]["score"]
 
-    shell("see", "runs/toy", "two cats", "--target", "deux chats", "--out", "see.json")
+    main("see", "runs/toy", "two cats", "--target", "deux chats", "--out", "see.json")
     forced = json.loads((tmp_path / "see.json").read_text())
     assert forced["looks"][-1]["rows"] == ["▁deux", "▁chats", "<eos>"]
 

@@ -9,12 +9,12 @@ from typing import Any
 from ..errors import RunError
 from ..train.run import Run
 from . import hf
+from .folder import must_be_new
 
 
 def write(run: Run, folder: Path) -> str:
     """Make a folder that CTranslate2 loads; a word on what it is."""
-    if folder.is_dir() and any(folder.iterdir()):
-        raise RunError(f"{folder}: the folder must be empty or new, but holds something.")
+    must_be_new(folder)
     try:
         import transformers
         from ctranslate2.converters import TransformersConverter

@@ -15,6 +15,12 @@ from ..errors import RunError
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
+def must_be_new(folder: Path) -> None:
+    """Nothing of a user's is written over."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise RunError(f"{folder}: the folder must be empty or new, but holds something.")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """An object in a file; {} where there is no such file."""
     if not path.is_file():

@@ -22,8 +22,15 @@ from .rules import Rule, attention, flipped, layer, same
 
 
 def head(s: GPTSettings, task: str, prefix: str) -> Iterable[Rule]:
-    if not s.tie:
+    if task == "classify":
+        yield same("output.weight", "score.weight")
+    elif not s.tie:
         yield same("output.weight", "lm_head.weight")
+
+
+def tied(config: Config, names: set[str], usual: bool) -> bool:
+    """A classifier of theirs has no words to write with; ours may, and reads them where it can."""
+    return bool(wanted(config, "tie_word_embeddings", usual, not usual)) or "score.weight" in names
 
 
 def gpt2_settings(config: Config, names: set[str]) -> GPTSettings:
@@ -41,7 +48,7 @@ def gpt2_settings(config: Config, names: set[str]) -> GPTSettings:
         positions=number(config, "n_positions", 1024),
         epsilon=number(config, "layer_norm_epsilon", 1e-5),
         feedforward=activation(config, "activation_function", "gelu_new"),
-        tie=wanted(config, "tie_word_embeddings", True, False),
+        tie=tied(config, names, True),
     )
 
 
@@ -93,7 +100,11 @@ def join_three(query: Tensor, memory: Tensor) -> tuple[Tensor]:
 
 GPT2 = Architecture(
     "gpt", "transformer.", gpt2_settings, gpt2_config, gpt2_body, head,
-    {"GPT2LMHeadModel": "language", "GPT2Model": "language"}, (".attn.bias", ".attn.masked_bias"),
+    {
+        "GPT2LMHeadModel": "language", "GPT2Model": "language",
+        "GPT2ForSequenceClassification": "classify",
+    },
+    (".attn.bias", ".attn.masked_bias"),
 )  # fmt: skip
 
 
@@ -124,7 +135,7 @@ def llama_settings(config: Config, names: set[str]) -> GPTSettings:
         epsilon=number(config, "rms_norm_eps", 1e-6),
         feedforward="gated-silu",
         bias=False,
-        tie=wanted(config, "tie_word_embeddings", False, True),
+        tie=tied(config, names, False),
     )
 
 
@@ -163,5 +174,6 @@ def llama_body(s: GPTSettings, prefix: str) -> Iterable[Rule]:
 
 LLAMA = Architecture(
     "gpt", "model.", llama_settings, llama_config, llama_body, head,
-    {"LlamaForCausalLM": "language"}, (".rotary_emb.inv_freq",),
+    {"LlamaForCausalLM": "language", "LlamaForSequenceClassification": "classify"},
+    (".rotary_emb.inv_freq",),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from ..errors import RunError
 from ..tasks import TASKS
 from ..train import checkpoint
 from ..train.recipe import Recipe, resolve
-from ..train.run import Run, is_ours
+from ..train.run import Run
 from . import folder as folders
 from . import vocabulary
 from .architecture import Architecture, Config
@@ -232,8 +232,7 @@ def card(name: str, source: str, config: Config, recipe: Recipe, parameters: int
 
 def write(run: Run, folder: Path) -> str:
     """Make a folder of a run; a word on what it is."""
-    if folder.is_dir() and any(folder.iterdir()):
-        raise RunError(f"{folder}: the folder must be empty or new, but holds something.")
+    folders.must_be_new(folder)
     architecture, config = theirs(run)
     weights = Weights(checkpoint.weights_of(run.model))
     settings: Any = run.model.settings
@@ -342,4 +341,4 @@ def write_vocabulary(run: Run, folder: Path, config: Config) -> None:
     checkpoint.write_text(folder / "generation_config.json", json.dumps(said, indent=2) + "\n")
 
 
-__all__ = ["ARCHITECTURES", "is_ours", "read", "rules_of", "without_repeats", "write"]
+__all__ = ["ARCHITECTURES", "read", "rules_of", "without_repeats", "write"]

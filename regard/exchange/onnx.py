@@ -14,6 +14,7 @@ from ..batch import Labelled, Pairs, Texts, Tokens
 from ..errors import RunError
 from ..train.checkpoint import write_text
 from ..train.run import Run
+from .folder import must_be_new
 from .hf import texts_of, write_vocabulary
 
 
@@ -71,8 +72,7 @@ class Translator(Encoder):
 
 def write(run: Run, folder: Path) -> str:
     """Make a folder with model.onnx and its vocabulary; a word on what it is."""
-    if folder.is_dir() and any(folder.iterdir()):
-        raise RunError(f"{folder}: the folder must be empty or new, but holds something.")
+    must_be_new(folder)
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401

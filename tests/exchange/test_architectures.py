@@ -73,7 +73,15 @@ ALL = {
         hf.PegasusConfig(**MARIAN, activation_function="relu"),
     ),
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**GPT2)),
+    "gpt2-classify": (
+        hf.GPT2ForSequenceClassification,
+        hf.GPT2Config(**GPT2, num_labels=3, pad_token_id=0),
+    ),
     "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**LLAMA)),
+    "llama-classify": (
+        hf.LlamaForSequenceClassification,
+        hf.LlamaConfig(**LLAMA, num_labels=3, pad_token_id=0, tie_word_embeddings=True),
+    ),
     "llama-grouped": (
         hf.LlamaForCausalLM,
         hf.LlamaConfig(**LLAMA, num_key_value_heads=2, rope_theta=500.0, tie_word_embeddings=True),
@@ -128,7 +136,7 @@ def read(other, task, seed=0):
     real = torch.arange(9) < lengths[:, None]
     segments = (torch.arange(9) > 3).long().expand(3, -1).contiguous()
     kind = other.config.model_type
-    if kind in ("gpt2", "llama"):
+    if task == "language":
         padded = torch.cat((ids, ids[:, :1]), 1)
         return other(ids).logits, Tokens(padded, torch.tensor([[0, 9]] * 3)), None
     if task in ("translate", "text-to-text"):
@@ -204,3 +212,12 @@ def test_there_and_back_again(name):
             "share_encoder_decoder_embeddings",
         ):
             assert getattr(other.config, key) == value, key
+
+
+def test_a_classifier_without_words_is_read_whatever_is_said_of_them():
+    config = hf.LlamaConfig(**LLAMA, num_labels=3, pad_token_id=0)
+    assert not config.tie_word_embeddings
+    other = hf.LlamaForSequenceClassification(config).eval()
+    model, _, task = ours(other)
+    wanted, batch, _ = read(other, task)
+    torch.testing.assert_close(model(batch), wanted, atol=2e-5, rtol=2e-5)

@@ -261,6 +261,28 @@ def test_our_translator_as_onnx(translator, tmp_path):
     torch.testing.assert_close(found[real], ours[real], atol=1e-4, rtol=1e-4)
 
 
+def test_our_gpt_that_tells_opinions_in_transformers(tmp_path):
+    run = regard.train(
+        "gpt-classify", "train.steps=8", "train.evaluate_every=8", "model.width=32",
+        "model.depth=1", "model.heads=2", "train.evaluate_examples=0",
+        run=tmp_path / "run",
+    )  # fmt: skip
+    WRITERS["hf"](run, tmp_path / "out")
+    tokenizer = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    model = hf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert type(model).__name__ == "GPT2ForSequenceClassification"
+    texts = ["The slides made this lecture a bore.", "A warm and funny evening.", "Never again!"]
+    with torch.no_grad():
+        given = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+        found = model(**given).logits.softmax(-1)
+    for row, answer in zip(found, run.predict(texts), strict=True):
+        wanted = torch.tensor([answer.probabilities[model.config.id2label[i]] for i in range(2)])
+        torch.testing.assert_close(row, wanted, atol=1e-4, rtol=1e-4)
+    read(tmp_path / "out", tmp_path / "again")
+    again = regard.load(tmp_path / "again")
+    assert [a.label for a in again.predict(texts)] == [a.label for a in run.predict(texts)]
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "t5"])
 def test_others_in_ctranslate2(kind, tmp_path):
     import ctranslate2
