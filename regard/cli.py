@@ -250,7 +250,7 @@ def see(
         bool, typer.Option("--ablate", help="silence one head at a time, and score without it")
     ] = False,
     examples: Annotated[
-        int, typer.Option(help="validation examples that each head is scored on; 0: none")
+        int, typer.Option(min=0, help="validation examples that each head is scored on; 0: none")
     ] = 40,
 ) -> None:
     """What attends to what: a page with every layer and head, or a picture."""
@@ -452,12 +452,21 @@ def _check_same(name: str, settings: Sequence[str], folder: Path) -> None:
     from .train.recipe import read, read_run
 
     asked, there = read(name, settings), read_run(folder)
-    for section in ("task", "text", "model", "train"):
-        if getattr(asked, section) != getattr(there, section):
-            raise InputError(
-                f"{folder}: the run must be what {name} with these settings asks for, but its "
-                f"[{section}] is another; compare it by its folder, or move it away."
-            )
+    other = [
+        f"[{section}]"
+        for section in ("task", "text", "model", "train")
+        if getattr(asked, section) != getattr(there, section)
+    ]
+    if asked.model_from != there.model_from:
+        other.append("model.from")
+    for part in ("train", "valid", "test"):
+        if asked.data.named(part) != there.data.named(part):
+            other.append(f"data.{part}")
+    if other:
+        raise InputError(
+            f"{folder}: the run must be what {name} with these settings asks for, but its "
+            f"{other[0]} is another; compare it by its folder, or move it away."
+        )
 
 
 def _train(

@@ -31,16 +31,21 @@ class Settings:
 
     def files(self, part: str) -> list[Path]:
         """The files of `train`, `valid` or `test`, all there."""
-        named: Files = getattr(self, part)
-        if not named:
+        if not getattr(self, part):
             raise DataError(f"data.{part}: the recipe names no file for this; set data.{part}.")
-        paths = []
-        for name in [named] if isinstance(named, str) else named:
-            path = Path(self.root) / name
-            found = sorted(path.parent.glob(path.name)) if "*" in path.name else []
-            paths += found or [path]  # a pattern that finds nothing is named like a missing file
+        paths = self.named(part)
         for path in paths:
             if not path.exists():
                 advice = self.obtain or "check data.root and the name."
                 raise DataError(f"{path}: no such file, though data.{part} names it; {advice}")
         return paths
+
+    def named(self, part: str) -> list[Path]:
+        """Which files they are, there or not."""
+        named: Files = getattr(self, part)
+        paths = []
+        for name in [named] if isinstance(named, str) else named:
+            path = Path(self.root) / name
+            found = sorted(path.parent.glob(path.name)) if "*" in path.name else []
+            paths += found or [path]  # a pattern that finds nothing is named like a missing file
+        return paths if named else []

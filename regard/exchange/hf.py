@@ -20,7 +20,7 @@ from ..train.recipe import Recipe, resolve
 from ..train.run import Run
 from . import folder as folders
 from . import vocabulary
-from .architecture import Architecture, Config
+from .architecture import Architecture, Config, must, must_be
 from .bert import BERT, DISTILBERT, ROBERTA
 from .gpt import GPT2, LLAMA
 from .marian import MARIAN, PEGASUS, in_halves
@@ -238,8 +238,6 @@ def write(run: Run, folder: Path) -> str:
     settings: Any = run.model.settings
     if architecture in (MARIAN, PEGASUS) and settings.position == "sinusoid":
         weights = in_halves(weights)
-    if "words.weight" not in weights and hasattr(run.model, "words") and not settings.tie:
-        raise RunError("a classifier with untied words has no counterpart there.")
     tensors = to_theirs(rules_of(architecture, settings, run.recipe.task_kind), weights)
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint.write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
@@ -290,6 +288,10 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
         config["id2label"] = {str(i): name for i, name in enumerate(labels)}
         config["label2id"] = {name: i for i, name in enumerate(labels)}
     predicts = getattr(run.task, "predicts", "class")
+    if task == "classify" and model == "bert":  # theirs speak by the first vector alone
+        bends = ("relu",) if choices[model] == "distilbert" else ("tanh", "none")
+        must_be(settings, pool="first")
+        must(settings.pooler in bends, f"model.pooler={settings.pooler!r}")
     if task == "classify":
         config["problem_type"] = {
             "class": "single_label_classification",

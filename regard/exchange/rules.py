@@ -103,5 +103,9 @@ def to_theirs(rules: Iterable[Rule], ours: Mapping[str, Tensor]) -> Weights:
     for rule in rules:
         given = [left.pop(name) for name in rule.ours]
         found |= zip(rule.theirs, rule.to_theirs(*given), strict=True)
-    assert not left, f"no rule for {min(left)}"
+    if left:
+        raise RunError(
+            f"a model with weights of its own called '{min(left)}' has no counterpart there, so it "
+            "cannot be exported."
+        )
     return {name: tensor.contiguous() for name, tensor in found.items()}

@@ -98,6 +98,8 @@ def from_merges(folder: Path, kind: str) -> list[Tokenizer]:
         ids = read_json(folder / "vocab.json")
         end, begin = ("</s>", ids["</s>"]), ("<s>", ids["<s>"])
         tokenizer.post_processor = processors.RobertaProcessing(end, begin, add_prefix_space=False)
+    else:
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return [tokenizer]
 
 

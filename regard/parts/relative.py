@@ -28,6 +28,11 @@ class Buckets(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(buckets, heads))
         self.farthest, self.causal = farthest, causal
+        single = buckets // (2 if causal else 4)
+        assert 0 < single < farthest, (
+            f"of {buckets} buckets, {single} are for single distances, and the farthest "
+            f"({farthest}) must be beyond them"
+        )
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         apart = keys - queries.view(-1, queries.shape[-1], 1)  # (1 or B, T, S)

@@ -51,6 +51,7 @@ class ScaledDot(Dot):
     """
 
     def __init__(self, head_width: int, heads: int = 1) -> None:
+        assert head_width > 0, f"{heads} heads cannot share a smaller width"
         super().__init__(head_width, heads, head_width**-0.5)
 
 

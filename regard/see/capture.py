@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..parts import mask as masks
+from ..parts.score import Dot
 from ..parts.watch import attentions, choose, overhear, watch
 from ..train.run import Run
 from . import figure, generation, page
@@ -121,7 +122,8 @@ def look(
         )
     check_choice(run, layers, heads)
     check_amount(run, sides, layers, heads, most)
-    names = choose(list(attentions(run.model)), layers)
+    parts: Any = attentions(run.model)
+    names = choose(list(parts), layers)
     here = batch.to(run.device)
     with (
         torch.inference_mode(),
@@ -144,7 +146,7 @@ def look(
         ):
             end = f".{label}" if label else ""
             found = weights[0].float().cpu().numpy()
-            more = inside(run, heard[name], heads) if name in heard else {}
+            more = inside(parts[name].score, heard[name], heads) if name in heard else {}
             one = Look(name + end, kind + end, layer, sides[rows], sides[columns], found)
             looks.append(replace(one, **more))
     told = None
@@ -168,18 +170,15 @@ WRITE = ("language", "permute", "translate", "text-to-text", "spans")
 FEW = 20_000  # scores of one attention that are told beside its weights
 
 
-def inside(run: Run, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> dict[str, Any]:
+def inside(score: Any, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> dict[str, Any]:
     """The numbers behind the weights of a dot product: scores, scale, and what is mixed."""
     given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
     q, k, v = (given[name][:1].float() for name in ("q", "k", "v"))
     share = q.shape[1] // k.shape[1]
-    settings: Any = run.model.settings
-    by = getattr(settings, "score", "scaled-dot")
-    if q.shape[1] * q.shape[2] * k.shape[2] > FEW or by not in ("scaled-dot", "dot"):
+    if q.shape[1] * q.shape[2] * k.shape[2] > FEW or not isinstance(score, Dot):
         return {}
     k, v = (x.repeat_interleave(share, 1) for x in (k, v))
-    scale = q.shape[-1] ** -0.5 if by == "scaled-dot" else 1.0
-    scores = (q @ k.mT) * scale
+    scores = (q @ k.mT) * score.scale
     if given.get("bias") is not None:
         scores = scores + given["bias"][:1]
     mask = given.get("mask")
@@ -190,7 +189,7 @@ def inside(run: Run, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> di
     picked = list(heads) if heads is not None else list(range(q.shape[1]))
     found = {"scores": scores[0, picked].cpu().numpy(), "values": v[0, picked, :, :4].cpu().numpy()}
     # With a bias added, a score is not the product times the scale any more.
-    return found if given.get("bias") is not None else {**found, "scale": scale}
+    return found if given.get("bias") is not None else {**found, "scale": score.scale}
 
 
 def check_choice(run: Run, layers: Sequence[int] | None, heads: Sequence[int] | None) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+from ..errors import InputError
 from ..train.checkpoint import write_text
 from ..train.run import Run
 from . import capture
@@ -16,7 +18,11 @@ def write(run: Run) -> None:
     recipe, folder = run.recipe, run.folder
     results = _json(folder / "results.json")
     bill = _json(folder / "cost.json")
-    example = _example(run)
+    example, sight = _example(run), None
+    if example and run.model.looks:
+        # What cannot be looked at, too long a line say, must not spoil the end of a training.
+        with suppress(InputError):
+            sight = capture.look(run, example)
     lines = [
         f"# {recipe.name}",
         "",
@@ -52,8 +58,8 @@ def write(run: Run) -> None:
         "```",
         "",
     ]
-    if example and run.model.looks:
-        capture.look(run, example).save(folder / "attention.png")
+    if sight is not None:
+        sight.save(folder / "attention.png")
         lines += [
             f"What attended to what in “{example}”:",
             "",

@@ -70,7 +70,7 @@ def search(run: Run, source: str, decode: Decode) -> dict[str, Any] | None:
     task: Any = run.task
     if decode.kind != "beam" or decode.num_beams < 2 or not hasattr(task, "search_limits"):
         return None
-    ids = task.source.encode([source])[0]
+    ids = task.read_source([source])[0]
     batch, limits = task.search_limits(run.model, [ids], decode)
     tree = Tree(run, decode.num_beams)
     with torch.inference_mode():

@@ -117,13 +117,13 @@ class Hosted:
         else:
             if not is_text(prompt):
                 raise InputError(f"prompt {number}: the text must be UTF-8, but is not.")
-            ids = self.task.source.encode([prompt])[0]
+            ids = self.task.read_source([prompt])[0]
         most = self.limits.prompt
         longest: Any = self.run.model.longest
         if self.writes_on and longest is not None:
             most = min(most, longest)  # there must be room for a token more
         elif not self.writes_on:
-            most = min(most, self.run.recipe.data.max_length)
+            most = min(most, self.run.recipe.data.max_length - 1)  # its end is counted
         if len(ids) > most:
             raise InputError(f"prompt {number}: it may have {most} tokens, but has {len(ids)}.")
         return ids

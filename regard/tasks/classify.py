@@ -113,7 +113,7 @@ class Classify(OfTexts):
         self.metric = usual if settings.metric == "auto" else settings.metric
         self.higher_is_better = True
         known = {
-            "class": ("accuracy", "f1", "macro_f1", "matthews"),
+            "class": ("accuracy", "macro_f1", "matthews", *(("f1",) if len(labels) == 2 else ())),
             "classes": ("f1", "macro_f1", "accuracy"),
             "number": ("pearson", "spearman"),
         }[predicts]
@@ -159,6 +159,8 @@ class Classify(OfTexts):
                 f"'{settings.positive}'."
             )
         weights: list[float] = []
+        if settings.class_weights != "none" and predicts != "class":
+            raise RecipeError("task.class_weights: only where a row has one label; leave it out.")
         if settings.class_weights == "balanced":
             weights = [len(given) / len(names) / counts[name] for name in names]
         elif isinstance(settings.class_weights, list):
@@ -187,7 +189,8 @@ class Classify(OfTexts):
     def save(self, folder: Path) -> None:
         super().save(folder)
         kept = {"predicts": self.predicts, "labels": self.labels, "weights": self.weights.tolist()}
-        (folder / "labels.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+        said = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+        (folder / "labels.json").write_text(said, encoding="utf-8")
 
     @classmethod
     def load(cls, settings: ClassifySettings, text: TextSettings, folder: Path) -> Classify:

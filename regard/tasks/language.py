@@ -17,7 +17,7 @@ from ..data.cut import Cut, Packed, Plan, Stream, Windows, check_size
 from ..data.read import Faults, documents, kind_of
 from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
-from ..errors import DataError, InputError, RecipeError
+from ..errors import DataError, InputError
 from ..text import PAD, Text, learn
 from ..text import Settings as TextSettings
 from .writer import Writer
@@ -68,8 +68,6 @@ class Language(Writer):
     def learn(
         cls, settings: LanguageSettings, text: TextSettings, files: Sequence[Path], faults: Faults
     ) -> Language:
-        if text.dropout:
-            raise RecipeError("text.dropout: running text is cut once; set it to 0.")
         pieces = (piece for piece, _, _ in read(files, settings.lines, faults))
         return cls(settings, learn(pieces, text), unit_of(text))
 

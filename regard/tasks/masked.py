@@ -90,6 +90,9 @@ class Row(NamedTuple):
     follows: int  # 1 or 0; -1: there is one text
 
 
+SWEPT = 16  # rows that are scored at a time
+
+
 class Rows(Plan):
     """Rows as full as can be: each goes on where the one before it in its text ended.
 
@@ -112,6 +115,8 @@ class Rows(Plan):
             for text, (begin, end) in enumerate(zip(self.texts[:-1], self.texts[1:], strict=True))
             for piece in self.cut(int(begin), int(end))
         ]
+        if not self.pieces:
+            raise DataError("the data must hold a text of two tokens or more, but hold none.")
         self.rows = min(rows, len(self.pieces))
         self.batches = len(self.pieces) // self.rows
 
@@ -244,10 +249,12 @@ class MaskedWords(OfTexts):
         return Rows(store, self.settings, rows, self.room, seed)
 
     def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Masked]:
-        """The rows of an epoch, always the same words hidden."""
-        plan = Rows(store, self.settings, max(1, budget // self.settings.context), self.room, 0)
-        for number, rows in enumerate(plan.epoch(0)):
-            yield self.batch(store, rows, np.random.default_rng(number))
+        """Every piece once, always the same words hidden, whatever the budget."""
+        plan, chance = Rows(store, self.settings, SWEPT, self.room, 0), np.random.default_rng(0)
+        drawn = [plan.row(piece, chance) for piece in plan.pieces]
+        for first in range(0, len(drawn), SWEPT):
+            rows = drawn[first : first + SWEPT]
+            yield self.batch(store, rows, np.random.default_rng(first))
 
     def batch(self, store: Store, rows: Any, chance: np.random.Generator | None = None) -> Masked:
         flat = store.flat("text")
@@ -316,7 +323,8 @@ class MaskedWords(OfTexts):
             scores = model(batch)[0, places].float()  # (M, V)
             scores[:, sorted(self.text.specials)] = float("-inf")
             logs = scores.log_softmax(-1).cpu()
-            best = logs.topk(max(1, decode.num_return_sequences), -1)
+            most = logs.shape[1] - len(self.text.specials)
+            best = logs.topk(min(max(1, decode.num_return_sequences), most), -1)
             fillings = []
             for rank in range(best.indices.shape[1]):
                 ids = list(framed.ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,8 +36,11 @@ class SpansSettings:
     span: Annotated[float, Ge(1), "tokens that are left out in one place, in the mean"] = 3.0
 
 
+SENTINEL = re.compile(r"(<extra_id_\d\d?>)")
+
+
 class Pieces(Plan):
-    """Pieces of one length out of each text, so that no row holds two; shifted in every epoch."""
+    """Pieces of one length out of each text, so that no row holds two; shuffled in every epoch."""
 
     def __init__(self, starts: Any, length: int, rows: int, seed: int) -> None:
         self.seed, self.length = seed, length
@@ -68,6 +72,7 @@ class Spans(TextToText):
     """
 
     Settings = SpansSettings
+    recuts = False
     metric, higher_is_better = "perplexity", False
     defaults: ClassVar[dict[str, dict[str, Any]]] = {
         "train": {"smoothing": 0.0},
@@ -114,11 +119,15 @@ class Spans(TextToText):
         return fits[-1]
 
     def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Pairs]:
-        """Every piece once, always the same left out."""
-        rows = max(1, budget // self.settings.context)
-        plan = Pieces(store.starts("text"), self.length, rows, 0)
-        for number, some in enumerate(plan.epoch(0)):
-            yield self.batch(store, some, np.random.default_rng(number))
+        """Every piece once, always the same left out, however many are read at a time."""
+        rows, flat = max(1, budget // self.settings.context), store.flat("text")
+        pieces = Pieces(store.starts("text"), self.length, rows, 0).pieces
+        for first in range(0, len(pieces), rows):
+            both = [
+                self.corrupt(flat[a:b].tolist(), np.random.default_rng(a))
+                for a, b in pieces[first : first + rows]
+            ]
+            yield self.pairs([source for source, _ in both], [target for _, target in both])
 
     def batch(self, store: Store, rows: Any, chance: np.random.Generator | None = None) -> Pairs:
         chance = chance or np.random.default_rng(0)
@@ -152,6 +161,19 @@ class Spans(TextToText):
             source, torch.full((rows,), settings.context), target, torch.full((rows,), width)
         )
 
+    def read_source(self, lines: Sequence[str]) -> list[list[int]]:
+        """Sentinels may be typed by their names."""
+        found = []
+        for line in lines:
+            ids: list[int] = []
+            for piece in SENTINEL.split(line):
+                if piece in SENTINELS:
+                    ids.append(self.sentinels[SENTINELS.index(piece)])
+                elif piece.strip():
+                    ids += self.source.encode([piece.strip()])[0]
+            found.append(ids)
+        return found
+
     # Scores.
 
     def quick_scores(
@@ -174,7 +196,7 @@ class Spans(TextToText):
             "perplexity": round(math.exp(min(nll / tokens, 700.0)), 4),
             "perplexity_unit": "token of what was left out, sentinels counted",
             "loss": round(nll / tokens, 5),
-            "examples": tokens,
+            "examples": sum(1 for _ in documents_of(files, self.settings, faults)),
         }
 
     def example(self, files: Sequence[Path], longest: int | None = None) -> str:

@@ -199,6 +199,8 @@ class TextToText(Translate):
                 self.settings.of("metric", task), outputs, [row.target for row in some]
             )
             name = (self.settings.of("prefix", task) or files[task].name).strip(" :")
+            if name in found:  # two of one name are two all the same
+                name = f"{name} {task + 1}"
             found[name] = {**scores, "examples": len(some)}
         return found
 

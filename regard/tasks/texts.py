@@ -60,7 +60,7 @@ class OfTexts:
         f = self.text.frame
         if two is None:
             kept = one[: room - len(f.first) - len(f.last)]
-            ids = [*f.first, *kept, *f.last]
+            ids = [*f.first, *kept, *f.last] or [self.text.eos]  # nothing at all cannot be read
             return Framed(ids, len(ids))
         left = room - len(f.first) - len(f.between) - len(f.end)
         short = min(len(one), len(two), left // 2)

@@ -138,6 +138,7 @@ class Translate:
     metric, higher_is_better = "bleu", True
     unit = "target token"
     looks_at_answer = True  # `see` looks at the pass that writes the answer
+    recuts = True  # words are cut anew in every batch, where text.dropout says so
     defaults: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __init__(
@@ -236,13 +237,10 @@ class Translate:
     ) -> Pairs:
         """Rows of a store as a batch; with `chance`, words are cut as BPE dropout says."""
         if self.dropouts is not None and chance is not None:
-            texts = (self.source, self.target)
-            ids = []
-            for text, dropout, name in zip(texts, self.dropouts, ("source", "target"), strict=True):
-                ids.append(
-                    dropout.encode(text.decode([store.row(name, int(r)) for r in rows]), chance)
-                )
-            return self.pairs(ids[0], ids[1])
+            sides = zip(self.dropouts, ("source", "target"), strict=True)
+            return self.pairs(
+                *(d.recut([store.row(name, int(r)) for r in rows], chance) for d, name in sides)
+            )
         bos, eos = self.target.bos, self.target.eos
         source, source_lengths = store.padded("source", rows, [], [self.source.eos])
         target, target_lengths = store.padded("target", rows, [bos], [eos])
@@ -269,6 +267,10 @@ class Translate:
 
     # Answers.
 
+    def read_source(self, lines: Sequence[str]) -> list[list[int]]:
+        """What a user types as ids, without an end."""
+        return self.source.encode(lines)
+
     def predict(
         self,
         model: torch.nn.Module,
@@ -281,7 +283,7 @@ class Translate:
         for number, line in enumerate(inputs, first):
             if not is_text(line):
                 raise InputError(f"input {number}: the text must be UTF-8, but is not.")
-        ids = self.source.encode(inputs)
+        ids = self.read_source(inputs)
         for number, row in enumerate(ids, first):
             if len(row) >= longest:
                 raise InputError(
@@ -336,7 +338,7 @@ class Translate:
 
     def trace(self, source: str, target: str) -> tuple[Pairs, dict[str, list[str]]]:
         """One pair as a batch, and the tokens that its rows and columns stand for."""
-        ids, written = self.source.encode([source])[0], self.target.encode([target])[0]
+        ids, written = self.read_source([source])[0], self.target.encode([target])[0]
         if not ids:
             raise InputError("input: there must be something to look at, but the line is empty.")
         begin, end = self.target.tokens([self.target.bos, self.target.eos])

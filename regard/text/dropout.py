@@ -43,6 +43,8 @@ class Dropout:
 
     def recut(self, rows: Sequence[Sequence[int]], chance: np.random.Generator) -> list[list[int]]:
         """Ids cut anew; what is unknown has no text to cut, and stays."""
+        if not any(UNK in row for row in rows):
+            return self.encode(self.text.decode(rows), chance)
         found = []
         for row in rows:
             cut: list[int] = []

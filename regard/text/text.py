@@ -90,11 +90,11 @@ class Text:
     @cached_property
     def frame(self) -> Frame:
         """What stands around a text, and between two; as the vocabulary's own rules have it."""
-        one, two = self.tokenizer.encode("a"), self.tokenizer.encode("a", "a")
-        places = [i for i, mark in enumerate(two.special_tokens_mask) if not mark]
-        if len(places) == len(two.ids):  # it has no rules
+        if self.tokenizer.post_processor is None:  # it has no rules
             first = [self.bos] if self.bos not in (self.eos, self.pad) else []
             return Frame(first, [self.eos], [self.eos], [self.eos])
+        one, two = self.tokenizer.encode("a"), self.tokenizer.encode("a", "a")
+        places = [i for i, mark in enumerate(two.special_tokens_mask) if not mark]
         half = len(places) // 2
         first, end = two.ids[: places[0]], places[half - 1] + 1
         last = one.ids[len(first) + half :]

@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recompute
 
-from ..errors import RunError
+from ..errors import RecipeError, RunError
 from ..parts.output import Output
 from ..tasks import TASKS
 from . import checkpoint
-from .loss import LOSSES, Loss, TokenLoss, chunks
+from .loss import LOSSES, ClassLoss, Loss, TokenLoss, chunks
 from .recipe import read_run
 from .settings import Settings
 
@@ -78,8 +78,16 @@ class DistilLoss(TokenLoss):
 
 def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
     """The task's loss; with a teacher, what that knows beside it."""
+    kind = LOSSES[task.loss]
+    if settings.r_drop and (kind not in (TokenLoss, ClassLoss) or settings.teacher):
+        raise RecipeError(
+            "train.r_drop: it is for tasks that predict tokens or one class, and not beside a "
+            "teacher; set it to 0."
+        )
     if not settings.teacher:
-        return LOSSES[task.loss].of(settings)
+        return kind.of(settings)
+    if kind is not TokenLoss:
+        raise RecipeError("train.teacher: a teacher is for tasks that predict tokens alone.")
     folder = Path(settings.teacher)
     recipe = read_run(folder)
     known = TASKS[recipe.task_kind].load(recipe.task, recipe.text, folder)

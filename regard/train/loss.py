@@ -272,7 +272,7 @@ class ClassLoss(TokenLoss):
 
     def words(self, model: nn.Module, states: Tensor, batch: Any) -> Tensor:
         """The mean -log p of each text's words after its first, for every text."""
-        states = states[:, :-1].repeat(len(batch) // len(states) or 1, 1, 1)[: len(batch)]
+        states = states[: len(batch), :-1]  # of two dropouts, one
         labels = batch.ids[:, 1:]
         real = torch.arange(labels.shape[1], device=labels.device) < batch.lengths[:, None] - 1
         output = model.words

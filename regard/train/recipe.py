@@ -83,7 +83,7 @@ def with_origin(given: config.Given) -> config.Given:
     named = given["model"].get("from")
     if named is None or not isinstance(named.value, str) or not named.value:
         return given
-    folder = named.folder / named.value
+    folder = named.folder / Path(named.value).expanduser()
     if not (folder / "recipe.toml").is_file():
         return given  # said when it is needed
     origin = read_run(folder)
@@ -123,7 +123,7 @@ def resolve(name: str, given: config.Given) -> Recipe:
             raise RecipeError(
                 f"{from_run.where}: model.from must be a run folder, but is {from_run.value!r}."
             )
-        model_from = str(from_run.folder / from_run.value)
+        model_from = str(from_run.folder / Path(from_run.value).expanduser())
     settled = {
         "task": config.settle(TASKS[task_kind].Settings, "task", given["task"], ["kind"]),
         "data": config.settle(DataSettings, "data", given["data"]),

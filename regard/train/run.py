@@ -18,6 +18,7 @@ from ..data.read import Faults
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
 from ..models import MODELS
+from ..parts.block import Block
 from ..parts.packed import pack
 from ..tasks import TASKS, Prediction
 from . import adapt, checkpoint
@@ -209,6 +210,25 @@ def check_fit(recipe: Recipe, model: Any) -> None:
         raise RecipeError(
             f"task.cut=documents needs a model that keeps packed texts apart, which "
             f"{recipe.model_kind} does not; use windows or stream."
+        )
+    if recipe.text.dropout and not getattr(TASKS[recipe.task_kind], "recuts", False):
+        raise RecipeError(
+            "text.dropout: only tasks of pairs (translate, text-to-text) cut their text anew in "
+            "every epoch; set it to 0."
+        )
+    train = recipe.train
+    if train.keep == "average" and (train.adapters or train.optimizer == "asgd"):
+        raise RecipeError(
+            "train.keep=average: adapters cannot be averaged apart, and asgd averages by itself; "
+            "keep the best or the last."
+        )
+    if train.layer_decay != 1 and train.optimizer != "adamw":
+        raise RecipeError("train.layer_decay: only train.optimizer=adamw heeds it; set it to 1.")
+    if (train.freeze or train.layer_decay != 1) and not any(
+        isinstance(part, Block) for part in model.modules()
+    ):
+        raise RecipeError(
+            f"train.freeze, train.layer_decay: {recipe.model_kind} has no blocks to tell apart."
         )
     if cut == "stream" and recipe.train.teacher:
         raise RecipeError(

@@ -39,7 +39,7 @@ class Settings:
     betas: Annotated[tuple[Decay, Decay], "AdamW's decay of the two moments"] = (0.9, 0.98)
     epsilon: Annotated[float, Gt(0), "AdamW's guard against division by zero"] = 1e-9
     weight_decay: Annotated[
-        float, Ge(0), "AdamW's decay of matrices; norms and biases are spared"
+        float, Ge(0), "decay of the weights; AdamW and Muon spare norms and biases"
     ] = 0.0
     clip: Annotated[float, Ge(0), "longest gradient, by its norm; 0: as it comes"] = 1.0
     smoothing: Annotated[

@@ -51,16 +51,16 @@ def bytes_bpe(specials, begins=0):
     return tokenizer
 
 
-def gpt2(folder):
+def gpt2(folder, kind=hf.GPT2LMHeadModel, **more):
     tokenizer = bytes_bpe(["<|endoftext|>"])
     folder.mkdir(exist_ok=True)
     tokenizer.model.save(str(folder))  # vocab.json and merges.txt
     size = tokenizer.get_vocab_size()
     config = hf.GPT2Config(
         vocab_size=size, n_embd=24, n_layer=2, n_head=4, n_positions=40, bos_token_id=0,
-        eos_token_id=0,
+        eos_token_id=0, **more,
     )  # fmt: skip
-    return save(hf.GPT2LMHeadModel(config), folder)
+    return save(kind(config), folder)
 
 
 def roberta(folder):

@@ -17,7 +17,7 @@ from regard.batch import Pairs, Texts, Tokens
 from regard.errors import RunError
 from regard.exchange import WRITERS
 from regard.exchange.hf import read, texts_of, write
-from tests.exchange.folders import BERT, FOLDERS, WORDS, bert, sentences
+from tests.exchange.folders import BERT, FOLDERS, WORDS, bert, gpt2, sentences
 from tests.toys import sentences as toys
 from tests.toys import write_recipe
 
@@ -487,6 +487,41 @@ def test_what_has_no_counterpart_is_said(tmp_path, trained):
     strange.model.settings = replace(strange.model.settings, position="rotary")
     with pytest.raises(RunError, match="model.position='rotary' has no counterpart there"):
         write(strange, tmp_path / "out")
+
+
+def small(tmp_path, *options, recipe="gpt-classify"):
+    return regard.train(
+        recipe, "train.steps=2", "train.evaluate_every=2", "model.width=32", "model.depth=1",
+        "model.heads=2", "train.evaluate_examples=0", *options, run=tmp_path / "run",
+    )  # fmt: skip
+
+
+def test_what_would_answer_otherwise_elsewhere_is_not_exported(tmp_path):
+    judge = small(tmp_path, "model.tie=false")
+    with pytest.raises(RunError, match="'words.weight' has no counterpart there"):
+        write(judge, tmp_path / "out")
+    with pytest.raises(RunError, match="CTranslate2 writes text; a run for classify is not"):
+        WRITERS["ctranslate2"](judge, tmp_path / "out")
+    shutil.rmtree(tmp_path / "run")
+    mean = small(tmp_path, "model.residual=post", recipe="classify-demo")
+    assert mean.recipe.model.pool == "mean"
+    with pytest.raises(RunError, match="model.pool='mean' has no counterpart there"):
+        write(mean, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_classifier_reads_what_its_own_tokenizer_makes_of_a_text(tmp_path):
+    """GPT-2's adds nothing, and so the class is told by the last word."""
+    other = gpt2(tmp_path / "in", hf.GPT2ForSequenceClassification, num_labels=3, pad_token_id=0)
+    read(tmp_path / "in", tmp_path / "run")
+    run = regard.load(tmp_path / "run")
+    tokenizer = hf.GPT2Tokenizer.from_pretrained(tmp_path / "in")
+    for line, answer in zip(lines := sentences(20, seed=4), run.predict(lines), strict=True):
+        with torch.no_grad():
+            given = other(torch.tensor([tokenizer(line)["input_ids"]])).logits[0].softmax(-1)
+        found = torch.tensor(list(answer.probabilities.values()))
+        torch.testing.assert_close(found, given, atol=1e-4, rtol=1e-4)
+    assert run.predict([""])[0].label  # nothing at all is answered too
 
 
 def test_a_full_folder_is_left_alone(tmp_path, trained):

@@ -152,6 +152,17 @@ def test_a_head_can_be_silenced(trained):
     assert all(0 <= row["value"] <= 100 for row in found["heads"])
 
 
+def test_a_recurrent_decoders_head_can_be_silenced(tmp_path):
+    from regard.see.ablate import ablate
+
+    run = regard.train(
+        "seq2seq-additive", "train.steps=1", "train.evaluate_examples=0", "model.width=16",
+        "model.hidden=32", "data.test=", run=tmp_path / "run",
+    )  # fmt: skip
+    found = ablate(run, "I am cold.", examples=2)
+    assert len(found["heads"]) == 1 and found["heads"][0]["output"] is not None
+
+
 def test_too_much_to_look_at_is_refused(trained):
     with pytest.raises(InputError, match="weights would be looked at, but at most 10 may"):
         trained.see("two red cats", most=10)

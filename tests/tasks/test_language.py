@@ -554,8 +554,13 @@ def test_a_model_without_attention_says_so(tmp_path):
         ("rnn", ["task.cut=stream", "train.teacher={run}"], "a teacher reads each batch by itself"),
         ("gpt", ["train.teacher={run}/nothing"], "train.teacher must name a finished run"),
         ("gpt", ["task.kind=permute", "task.cut=documents"], "permuted text is cut into windows"),
-        ("gpt", ["text.dropout=0.1"], "text.dropout: running text is cut once"),
+        ("gpt", ["text.dropout=0.1"], "text.dropout: only tasks of pairs"),
         ("xl", ["model.width=33", "model.heads=3"], "an odd width"),
+        ("gpt", ["model.width=8", "model.heads=16"], "16 heads cannot share a smaller width"),
+        ("rnn", ["train.freeze=1"], "rnn has no blocks to tell apart"),
+        ("rnn", ["train.layer_decay=0.9"], "rnn has no blocks to tell apart"),
+        ("gpt", ["train.layer_decay=0.9", "train.optimizer=muon"], "only train.optimizer=adamw"),
+        ("gpt", ["train.optimizer=asgd", "train.keep=average"], "asgd averages by itself"),
     ],
 )
 def test_what_does_not_fit_together_is_told(tmp_path, model, options, said):

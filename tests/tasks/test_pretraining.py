@@ -7,6 +7,7 @@ import torch
 from regard.data.read import Faults
 from regard.errors import DataError
 from regard.models.bert import BERT, BERTSettings
+from regard.tasks import Prediction
 from regard.tasks.masked import MaskedSettings, MaskedWords, choose, read
 from regard.tasks.spans import Spans, SpansSettings, divide, left_out
 from regard.text import Settings as TextSettings
@@ -234,3 +235,63 @@ def test_a_number_is_divided_evenly():
     drawn = np.array([divide(10, 3, chance) for _ in range(4000)])
     assert (drawn > 0).all() and (drawn.sum(1) == 10).all()
     assert drawn.mean(0) == pytest.approx([10 / 3] * 3, abs=0.15)
+
+
+@pytest.mark.parametrize("make", [masked, spans])
+def test_scoring_reads_every_piece_once_whatever_the_budget(make, tmp_path):
+    task, store = make(tmp_path)
+
+    def swept(budget):
+        found = []
+        for batch in task.sweep(store, budget):
+            for row in range(len(batch)):
+                parts = (tensor[row].flatten().tolist() for tensor in batch.tensors()[:4])
+                found.append([[i for i in part if i] for part in parts])  # without padding
+        return found
+
+    small, large = swept(96), swept(32 * 50)
+    plan = task.plan(store, 96, 0, 1)
+    assert len(small) == len(large) == len(plan.pieces)
+    if make is spans:
+        assert small == large
+
+
+def test_texts_of_one_token_are_told(tmp_path):
+    task, _ = masked(tmp_path)
+    (tmp_path / "words.txt").write_text("\n\n".join(["."] * 40) + "\n")
+    store = task.store([tmp_path / "words.txt"], tmp_path / "cache", 10**9, Faults())
+    with pytest.raises(DataError, match="a text of two tokens or more"):
+        task.plan(store, 128, 0, 1)
+
+
+def test_a_sentinel_can_be_typed(tmp_path):
+    task, _ = spans(tmp_path)
+    ids = task.read_source(["One <extra_id_0> two <extra_id_12>."])[0]
+    assert [i for i in ids if i in task.sentinels] == [task.sentinels[0], task.sentinels[12]]
+    rest = [i for i in ids if i not in task.sentinels]
+    assert rest == [i for piece in ("One", "two", ".") for i in task.source.encode([piece])[0]]
+    assert task.sentinels[0] in task.read_source([task.example([tmp_path / "train.txt"])])[0]
+
+
+def test_distances_need_buckets_of_their_own():
+    from regard.parts.relative import Buckets
+
+    with pytest.raises(AssertionError, match="must be beyond them"):
+        Buckets(2, 32, 4)
+
+
+def test_two_tasks_of_one_name_are_scored_apart(tmp_path):
+    from regard.tasks.text_to_text import TextToText, TextToTextSettings
+
+    for number, folder in enumerate(("a", "b")):
+        (tmp_path / folder).mkdir()
+        rows = [f"{line}\t{['yes', 'no'][number]}" for line in sentences(20, number)]
+        (tmp_path / folder / "dev.tsv").write_text("\n".join(["source\ttarget", *rows]) + "\n")
+    files = [tmp_path / "a/dev.tsv", tmp_path / "b/dev.tsv"]
+    settings = TextToTextSettings(metric="accuracy")
+    text = TextSettings(kind="unigram", size=125, bytes=False)
+    task = TextToText.learn(settings, text, files, Faults())
+    task.predict = lambda model, lines, *rest: [Prediction(line, "yes", 0.0) for line in lines]
+    scores = task.evaluate(None, files, None, Faults(), 1.0, 1)
+    assert scores["dev.tsv: accuracy"] == 100.0 and scores["dev.tsv 2: accuracy"] == 0.0
+    assert scores["score"] == 50.0 and scores["examples"] == 40

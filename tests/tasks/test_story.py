@@ -159,6 +159,15 @@ def test_each_hop_is_seen_with_the_supporting_facts_marked(run, tmp_path):
         run.see("Where is Ada?")
 
 
+def test_the_numbers_behind_a_hop_are_its_own(run):
+    """A hop's score is the bare product: softmaxed, it is the weights shown."""
+    looks = run.see(run.task.example(run.recipe.data.files("valid"))).looks
+    for look in looks:
+        weights = torch.from_numpy(look.scores).softmax(-1)
+        torch.testing.assert_close(weights, torch.from_numpy(look.weights), atol=1e-4, rtol=1e-4)
+        assert look.scale == 1.0
+
+
 def test_zero_hops_and_another_unit_of_text_are_refused(tmp_path):
     with pytest.raises(RegardError, match=r"model\.hops"):
         regard.train("memory-stories", "model.hops=0", run=tmp_path / "a")

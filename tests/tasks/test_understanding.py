@@ -496,3 +496,43 @@ def test_every_understanding_model_can_be_seen(tmp_path, origin):
     assert sight.kinds() == ["blocks.attention"] and len(sight.looks) == 1
     assert sight.looks[0].weights.sum(-1) == pytest.approx(1.0, abs=1e-4)
     assert set(MODELS) >= {"bert", "t5"}
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "options", "said"),
+    [
+        ("", "numbers", ["train.r_drop=1.0"], "train.r_drop: it is for tasks that predict tokens"),
+        ("", "names", ["train.teacher={run}"], "a teacher is for tasks that predict tokens alone"),
+        ('metric = "f1"', "three", [], "task.metric must be one of accuracy, macro_f1, matthews"),
+        (
+            'class_weights = "balanced"\npredicts = "classes"',
+            "several",
+            [],
+            "only where a row has one label",
+        ),
+    ],
+)
+def test_what_does_not_suit_what_is_predicted(tmp_path, origin, task, rows, options, said):
+    recipe, first = origin
+    made = {
+        "names": colours(40),
+        "numbers": [(line, len(line) / 7) for line in sentences(40)],
+        "three": [(line, "abc"[i % 3]) for i, line in enumerate(sentences(40))],
+        "several": [(line, ("a|b", "b", "a")[i % 3]) for i, line in enumerate(sentences(40))],
+    }[rows]
+    for part in ("train", "valid"):
+        write_rows(tmp_path, part, made, ["text", "label"])
+    recipe = write_recipe(tmp_path, f'kind = "classify"\n{task}', steps=2)
+    options = [option.format(run=first.folder) for option in options]
+    with pytest.raises(RecipeError, match=said):
+        regard.train(str(recipe), *options, run=tmp_path / "new")
+
+
+def test_a_text_that_cannot_be_looked_at_does_not_spoil_a_training(tmp_path):
+    rows = [("one\tred" + line, label) for line, label in colours(60)]
+    for part in ("train", "valid"):
+        write_rows(tmp_path, part, rows, ["text", "label"], "jsonl")
+    recipe = write_recipe(tmp_path, 'kind = "classify"', "jsonl", steps=2)
+    run = regard.train(str(recipe), run=tmp_path / "run")
+    assert "# run" in (run.folder / "README.md").read_text()
+    assert not (run.folder / "attention.png").exists()
