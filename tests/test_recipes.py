@@ -53,7 +53,7 @@ def test_it_trains_for_two_steps(name, tmp_path):
     overrides += ["data.test="] if recipe.task_kind == "text-to-text" else []
     if recipe.train.teacher:
         more = [o.replace("depth=2", "depth=4") for o in overrides]
-        regard.train("lm-shakespeare", *more, run=tmp_path / "teacher")
+        regard.train("lm-shakespeare", *more, "data.valid=", "data.test=", run=tmp_path / "teacher")
         overrides += [f"train.teacher={tmp_path / 'teacher'}"]
     run = regard.train(name, *overrides, run=tmp_path / "run")
     asked = ASKED.get(recipe.task_kind, "two")
