@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import config as recipes
-from ..batch import Sizes
 from ..errors import RunError
 from ..tasks import TASKS
 from ..train import checkpoint
@@ -112,7 +111,7 @@ def read(folder: Path, run: Path) -> str:
         for row in rows["text"]
     ]
     checkpoint.write_text(run / "recipe.toml", recipes.write(rows))
-    write_config(run, recipe, task.sizes)
+    checkpoint.write_text(run / "config.json", recipe.config(task.sizes))
     checkpoint.write_weights(run / "model.safetensors", checkpoint.weights_of(model))
     count = sum(weight.numel() for weight in model.parameters())
     checkpoint.write_text(run / "README.md", card(run.name, folder.name, config, recipe, count))
@@ -212,11 +211,6 @@ def labels_of(config: Config, folder: Path) -> list[str]:
         return [str(named[str(i)]) for i in range(len(named))]
     except (KeyError, TypeError) as error:
         raise RunError(f"{folder / 'config.json'}: id2label must name classes 0, 1, ….") from error
-
-
-def write_config(run: Path, recipe: Recipe, sizes: Sizes) -> None:
-    said = {"model": recipe.model_kind, "sizes": vars(sizes), "settings": vars(recipe.model)}
-    checkpoint.write_text(run / "config.json", json.dumps(said, indent=1) + "\n")
 
 
 def card(name: str, source: str, config: Config, recipe: Recipe, parameters: int) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..data.read import is_text
 from ..errors import InputError
 from ..parts import mask as masks
 from ..parts.score import Dot
@@ -113,6 +114,8 @@ def look(
         raise InputError(f"a model of the kind {run.recipe.model_kind} has no attention to see.")
     if target is None:
         target = run.predict([source])[0].output if run.task.looks_at_answer else ""
+    elif not is_text(target):
+        raise InputError("target: the text must be UTF-8, but is not.")
     batch, sides = run.task.trace(source, target)
     longest: Any = run.model.longest
     if longest is not None and batch.labels.shape[1] > longest:

@@ -250,7 +250,8 @@ def read(folder: Path, on: str, name: str = "") -> Entry:
     if not isinstance(scores, dict) or "headline" not in scores:
         raise RunError(
             f"{folder}: there are no scores on {on} that can be compared; "
-            f"run `regard evaluate {folder} --on {on}`."
+            f"run `regard evaluate {folder} --on {on}`, or compare with --on "
+            f"{'valid' if on == 'test' else 'test'}."
         )
     entry = Entry(name or folder.resolve().name, scores, bill, curve(folder / "metrics.jsonl"))
     try:

@@ -59,4 +59,6 @@ def permuted(plain: Tokens, predicted: int, chance: np.random.Generator) -> Perm
     turns = torch.arange(1, count + 1).expand_as(targets)
     ranks = torch.zeros_like(ids).scatter(1, targets, turns)
     counted = torch.tensor([[0, count]] * len(ids))
-    return Permuted(ids, counted, goes_on=plain.goes_on, ranks=ranks, targets=targets)
+    return Permuted(
+        ids, counted, goes_on=plain.goes_on, pace=plain.pace, ranks=ranks, targets=targets
+    )

@@ -108,7 +108,8 @@ class Writer:
 
     def slides(self, line: str, model: Any, decode: Decode) -> bool:
         """Whether the beginning of the text will be forgotten."""
-        return decode.kind != "beam" and not self.fits(len(self.ids(line)), model, decode)
+        count = len(self.known_ids(line))
+        return decode.kind != "beam" and not self.fits(count, model, decode)
 
     def limits(self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode) -> Limits:
         device = next(model.parameters()).device

@@ -77,6 +77,10 @@ def learn(lines: Iterable[str], settings: Settings, extra: Sequence[str] = ()) -
         raise
     except Exception as error:  # the library raises bare Exception
         raise DataError(f"{where}: no vocabulary could be learned ({error}).") from error
+    if tokenizer.get_vocab_size() <= len(SPECIALS) + len(extra):
+        raise DataError(
+            f"{where}: no text to learn a vocabulary from; the training data are empty."
+        )
     if (
         settings.kind in ("bpe", "byte-bpe", "unigram", "wordpiece")
         and tokenizer.get_vocab_size() < settings.size
@@ -84,10 +88,6 @@ def learn(lines: Iterable[str], settings: Settings, extra: Sequence[str] = ()) -
         raise DataError(
             f"{where}: {settings.size} entries were asked for, but the data allow only "
             f"{tokenizer.get_vocab_size()}; set text.size to that or less."
-        )
-    if tokenizer.get_vocab_size() <= len(SPECIALS):
-        raise DataError(
-            f"{where}: no text to learn a vocabulary from; the training data are empty."
         )
     return Text(tokenizer)
 

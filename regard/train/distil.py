@@ -91,12 +91,24 @@ def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
     folder = Path(settings.teacher)
     recipe = read_run(folder)
     known = TASKS[recipe.task_kind].load(recipe.task, recipe.text, folder)
+    teaches, learns = TASKS[recipe.task_kind], type(task)
+    if not issubclass(learns, teaches) and not issubclass(teaches, learns):
+        raise RunError(
+            f"{folder}: a teacher must have learned the student's task, but is a run for "
+            f"{recipe.task_kind}."
+        )
     if known.sizes != task.sizes:
         raise RunError(
             f"{folder}: a teacher must have the student's vocabulary, but has {known.sizes.target} "
             f"entries where the student has {task.sizes.target}."
         )
     teacher = recipe.build(known.sizes)
+    longest: Any = teacher.longest
+    if longest is not None and longest < getattr(task.settings, "context", 0):
+        raise RunError(
+            f"{folder}: a teacher must be able to place task.context "
+            f"({task.settings.context}) tokens, but can place {longest}."
+        )
     checkpoint.put_weights(teacher, weights_of_run(folder, "train.teacher"), folder)
     return DistilLoss(teacher.to(device), settings)
 

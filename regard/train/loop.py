@@ -194,9 +194,8 @@ def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Any:
     else:
         task = kind.learn(recipe.task, recipe.text, recipe.data.files("train"), Faults(faults.skip))
     task.save(folder)
-    sizes = {"model": recipe.model_kind, "sizes": vars(task.sizes), "settings": vars(recipe.model)}
     # Written last: its presence says that the vocabularies beside it are whole.
-    write_text(folder / "config.json", json.dumps(sizes, indent=1) + "\n")
+    write_text(folder / "config.json", recipe.config(task.sizes))
     return task
 
 

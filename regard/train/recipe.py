@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,11 @@ class Recipe:
         except AssertionError as error:
             raise RecipeError(f"[model]: {error}.") from error
         return model
+
+    def config(self, sizes: Sizes) -> str:
+        """What config.json of a run says: the model, its sizes and its settings."""
+        said = {"model": self.model_kind, "sizes": vars(sizes), "settings": vars(self.model)}
+        return json.dumps(said, indent=1) + "\n"
 
     def usual_sizes(self) -> Sizes:
         """What the sizes may be, before the data have told them."""

@@ -541,6 +541,25 @@ def test_a_context_longer_than_the_model_is_told(tmp_path):
         regard.train(write_recipe(tmp_path, "gpt"), "model.positions=8", run=tmp_path / "run")
 
 
+def test_a_teacher_that_cannot_teach_is_told(tmp_path):
+    settings = ("train.steps=1", "model.positions=20")
+    short = regard.train(write_recipe(tmp_path), *settings, run=tmp_path / "short")
+    wider = ["task.context=24", "model.positions=24"]
+    teacher = f"train.teacher={short.folder}"
+    with pytest.raises(RunError, match=r"task.context \(24\) tokens, but can place 20"):
+        regard.train(write_recipe(tmp_path), *wider, teacher, run=tmp_path / "new")
+    with pytest.raises(RunError, match="learned the student's task, but is a run for language"):
+        regard.train("translate-tatoeba", teacher, "train.device=cpu", run=tmp_path / "other")
+
+
+def test_what_is_no_text_is_told_wherever_it_is_typed(tmp_path):
+    run = regard.train(write_recipe(tmp_path), "train.steps=1", run=tmp_path / "run")
+    with pytest.raises(InputError, match="the text must be UTF-8"):
+        run.task.slides("a\udcffb", run.model, run.recipe.decode)
+    with pytest.raises(InputError, match="target: the text must be UTF-8"):
+        run.see("to be", "a\udcffb")
+
+
 def test_a_model_without_attention_says_so(tmp_path):
     run = regard.train(write_recipe(tmp_path, "rnn"), "train.steps=1", run=tmp_path / "run")
     with pytest.raises(InputError, match="has no attention to see"):
