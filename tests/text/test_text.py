@@ -159,3 +159,9 @@ def test_dropout_leaves_the_unknown_unknown():
 def test_only_bpe_has_merges_to_drop(texts):
     with pytest.raises(RecipeError, match="only text.kind=bpe has merges"):
         Dropout(texts["words"], 0.1)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "words", "characters"])
+def test_no_text_at_all_is_told(kind):
+    with pytest.raises(DataError, match="no text to learn a vocabulary from"):
+        learn([], small(kind, bytes=False), ["<extra>"])
