@@ -27,13 +27,6 @@ SECTIONS = ("task", "data", "text", "model", "train", "decode")
 RECIPES = Path(__file__).parent / "recipes"
 
 
-class IsPath:
-    """Marks a setting that names files: relative to the recipe, or on the command line to here."""
-
-
-PATH = IsPath()
-
-
 @dataclass(frozen=True)
 class Value:
     """One given setting and where it was given."""
@@ -211,7 +204,7 @@ def _check(kind: type, section: str, key: str, given: Value) -> Any:
                 f"{given.where}: {section}.{key} must be one of {', '.join(extra)}, but is "
                 f"'{value}'{_nearest(str(value), extra)}"
             )
-    if any(isinstance(extra, IsPath) for extra in get_args(hint)[1:]):
+    if Path in get_args(hint)[1:]:  # it names files: relative to the recipe, or, if typed, to here
         return anchor(value, given.folder)
     return value
 

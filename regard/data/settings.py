@@ -8,7 +8,6 @@ from typing import Annotated
 
 from annotated_types import Gt
 
-from ..config import PATH
 from ..errors import DataError
 
 Files = str | list[str]
@@ -24,7 +23,7 @@ class Settings:
     ]
     valid: Annotated[Files, "what choices are made on"] = ""
     test: Annotated[Files, "looked at once, at the end"] = ""
-    root: Annotated[str, PATH, "the folder that the files are in"] = ""
+    root: Annotated[str, Path, "the folder that the files are in"] = ""
     skip_bad: Annotated[bool, "go on without lines that cannot be used, and count them"] = False
     max_length: Annotated[int, Gt(0), "longest line in tokens, on either side"] = 256
     obtain: Annotated[str, "how to get the data; said when they are absent"] = ""

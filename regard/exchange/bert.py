@@ -89,7 +89,15 @@ def bert_body(s: BERTSettings, prefix: str, offset: int = 0) -> Iterable[Rule]:
         yield from layer(f"{ours}.feedforward_residual.norm", f"{theirs}.output.LayerNorm")
 
 
+def first_by_tanh(s: BERTSettings) -> None:
+    """Their classifiers hear the first vector alone, bent by tanh."""
+    must_be(s, pool="first")
+    must(s.pooler != "relu", "model.pooler='relu'")
+
+
 def bert_head(s: BERTSettings, task: str, prefix: str) -> Iterable[Rule]:
+    if task == "classify":
+        first_by_tanh(s)
     if s.pooler != "none" or task == "classify":
         yield from layer("pooler.0", f"{prefix}pooler.dense")
     if task == "masked":
@@ -136,6 +144,7 @@ def roberta_body(s: BERTSettings, prefix: str) -> Iterable[Rule]:
 
 def roberta_head(s: BERTSettings, task: str, prefix: str) -> Iterable[Rule]:
     if task == "classify":
+        first_by_tanh(s)
         yield from layer("pooler.0", "classifier.dense")
     elif s.pooler != "none":
         must(task == "embed", "a pooler and this task")
@@ -207,7 +216,7 @@ def distilbert_body(s: BERTSettings, prefix: str) -> Iterable[Rule]:
 
 def distilbert_head(s: BERTSettings, task: str, prefix: str) -> Iterable[Rule]:
     if task == "classify":
-        must(s.pooler == "relu", f"model.pooler={s.pooler!r}")
+        must_be(s, pool="first", pooler="relu")
         yield from layer("pooler.0", "pre_classifier")
     elif task == "masked":
         yield from layer("transform.0", "vocab_transform")

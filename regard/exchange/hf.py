@@ -19,7 +19,7 @@ from ..train.recipe import Recipe, resolve
 from ..train.run import Run
 from . import folder as folders
 from . import vocabulary
-from .architecture import Architecture, Config, must, must_be
+from .architecture import Architecture, Config
 from .bert import BERT, DISTILBERT, ROBERTA
 from .gpt import GPT2, LLAMA
 from .marian import MARIAN, PEGASUS, in_halves
@@ -282,10 +282,6 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
         config["id2label"] = {str(i): name for i, name in enumerate(labels)}
         config["label2id"] = {name: i for i, name in enumerate(labels)}
     predicts = getattr(run.task, "predicts", "class")
-    if task == "classify" and model == "bert":  # theirs speak by the first vector alone
-        bends = ("relu",) if choices[model] == "distilbert" else ("tanh", "none")
-        must_be(settings, pool="first")
-        must(settings.pooler in bends, f"model.pooler={settings.pooler!r}")
     if task == "classify":
         config["problem_type"] = {
             "class": "single_label_classification",

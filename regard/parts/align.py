@@ -37,6 +37,9 @@ class Look(Attend):
         picked = self.pick(weights)
         return Looked(picked @ v, weights, picked)
 
+    def hushed(self, result: Any, heads: list[int]) -> Any:
+        return result._replace(mixed=super().hushed(result.mixed, heads))
+
     def seen(
         self,
         inputs: tuple[Any, ...],

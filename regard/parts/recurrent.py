@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .precision import asked
+
 # h_t = tanh(W x_t + U h_{t-1}); the gated two add an input, a forget and an output gate with a cell
 # (LSTM), or an update and a reset gate (GRU).
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
@@ -85,16 +87,15 @@ def run(
     """
     assert isinstance(layer, nn.RNNBase)
     weights: list[Tensor] = list(layer.parameters())  # to the input, to the state, two biases
-    kind = x.device.type
-    lower = kind != "meta" and torch.is_autocast_enabled(kind)  # there, only shapes are reckoned
+    lower = asked(x)
     if lower or weight_drop:
-        dtype = torch.get_autocast_dtype(kind) if lower else x.dtype
+        dtype = lower or x.dtype
         weights[1] = F.dropout(weights[1], weight_drop)
         x, past, weights = x.to(dtype), [v.to(dtype) for v in past], in_one_piece(weights, dtype)
     gated = layer.mode == "LSTM"
     past = past or [x.new_zeros(1, len(x), layer.hidden_size) for _ in range(1 + gated)]
     steps = getattr(torch, layer.mode.lower())
-    with torch.autocast(kind, enabled=False) if lower else nullcontext():
+    with torch.autocast(x.device.type, enabled=False) if lower else nullcontext():
         out, *new = steps(
             x, past if gated else past[0], weights, True, 1, 0.0, layer.training, False, True
         )

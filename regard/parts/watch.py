@@ -50,12 +50,8 @@ def choose(names: Sequence[str], layers: Sequence[int] | None) -> list[str]:
 def silence(model: nn.Module, name: str, heads: Sequence[int]) -> Iterator[None]:
     """Let some heads of one attention say nothing: what they mixed is zero."""
 
-    def hush(part: nn.Module, inputs: tuple[Any, ...], result: Any) -> Any:
-        if isinstance(result, tuple):  # a recurrent decoder's, which has its weights beside it
-            return result._replace(mixed=hush(part, inputs, result.mixed))  # type: ignore[attr-defined]
-        return result.index_fill(1, torch.tensor(list(heads), device=result.device), 0.0)
-
-    hook = attentions(model)[name].register_forward_hook(hush)
+    part = attentions(model)[name]
+    hook = part.register_forward_hook(lambda _, inputs, result: part.hushed(result, list(heads)))
     try:
         yield
     finally:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from ..config import PATH
 from ..errors import DataError, RegardError
 from .text import EOS, SPACE, SPECIALS, SPELLINGS, UNK, Text
 
@@ -41,7 +40,7 @@ class Settings:
     ] = "bpe"
     vocabulary: Annotated[
         str,
-        PATH,
+        Path,
         "a folder with GPT-2's vocab.json and merges.txt, or a tokenizer.json; else learned",
     ] = ""
     size: Annotated[

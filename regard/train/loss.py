@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..batch import Passed
 from ..parts.output import Output
+from ..parts.precision import asked
 from . import kernel
 from .settings import Settings
 
@@ -113,10 +114,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         smoothing: float,
         wanted: bool,
     ) -> tuple[Tensor, Tensor]:
-        dtype = weight.dtype
-        kind = states.device.type
-        if kind != "meta" and torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
+        dtype = asked(states) or weight.dtype
         x, w = states.to(dtype), weight.to(dtype)
         b = None if bias is None else bias.to(dtype)
         wide = torch.float64 if dtype == torch.float64 else torch.float32

@@ -89,7 +89,7 @@ def with_origin(given: config.Given) -> config.Given:
     named = given["model"].get("from")
     if named is None or not isinstance(named.value, str) or not named.value:
         return given
-    folder = named.folder / Path(named.value).expanduser()
+    folder = Path(config.anchor(named.value, named.folder))
     if not (folder / "recipe.toml").is_file():
         return given  # said when it is needed
     origin = read_run(folder)
@@ -129,7 +129,7 @@ def resolve(name: str, given: config.Given) -> Recipe:
             raise RecipeError(
                 f"{from_run.where}: model.from must be a run folder, but is {from_run.value!r}."
             )
-        model_from = str(from_run.folder / Path(from_run.value).expanduser())
+        model_from = config.anchor(from_run.value, from_run.folder)
     settled = {
         "task": config.settle(TASKS[task_kind].Settings, "task", given["task"], ["kind"]),
         "data": config.settle(DataSettings, "data", given["data"]),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from ..config import PATH
 from .schedule import SCHEDULES
 
 Decay = Annotated[float, Ge(0), Lt(1)]
@@ -48,7 +48,7 @@ class Settings:
     r_drop: Annotated[
         float, Ge(0), "R-Drop: weight of the distance between two dropouts; 0: off"
     ] = 0.0
-    teacher: Annotated[str, PATH, "a run to learn from: its distribution is the target too"] = ""
+    teacher: Annotated[str, Path, "a run to learn from: its distribution is the target too"] = ""
     temperature: Annotated[float, Gt(0), "that the teacher's distribution is softened by"] = 2.0
     soft_weight: Annotated[float, Ge(0), "weight of the distance to the teacher"] = 5.0
     text_weight: Annotated[float, Ge(0), "weight of the text itself, beside a teacher"] = 2.0

@@ -1,0 +1,14 @@
+"""Which precision is asked for."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def asked(x: Tensor) -> torch.dtype | None:
+    """What autocast wants of products with x, for those who see to it themselves; else None."""
+    kind = x.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # without numbers there is none
+        return None
+    return torch.get_autocast_dtype(kind)
