@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.filled import filled_memory
 from tests.toys import write_recipe
 
-torch.set_num_threads(2)
+# One thread each: the suite runs in as many processes as there are cores, and threads that wait for
+# each other's cores wait long.
+THREADS = os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(THREADS))
 ROOT = Path(__file__).parents[1]
 
 
@@ -29,6 +33,13 @@ def trained(tmp_path_factory):
     return regard.train(
         str(recipe), "train.steps=600", "model.dropout=0.0", run=folder / "runs/toy"
     )
+
+
+@pytest.fixture
+def filled():
+    """Fresh memory holds NaN until it is written."""
+    with filled_memory():
+        yield
 
 
 @pytest.fixture
@@ -63,7 +74,6 @@ def shell(tmp_path):
         env = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "2",
             "COLUMNS": "120",
             **OFFLINE,
         }

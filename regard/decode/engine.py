@@ -2,7 +2,8 @@
 
 One thread owns the model. A request's prompt is read in pieces between the others' steps, so that a
 long one stalls nobody; what prompts have in common is read once. Greedy, drawn and searched answers
-stand side by side in one batch, and none depends on its neighbours.
+stand side by side in one batch, and none depends on its neighbours. Whatever else is done with the
+model is a job between two steps, and can be stopped at every layer.
 """
 
 from __future__ import annotations
@@ -11,195 +12,70 @@ import itertools
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ..parts.state import Cache, Memory, State
-from .beam import Search, grow, harvest
-from .rules import Rules, keep_likely
-from .sample import draw, throws
-from .settings import Hypothesis, Limits, Settings
+from ..parts.state import Cache, State
+from .beam import grow, harvest
+from .graph import InPlace
+from .rows import Rows
+from .running import Done, Group, Request, Running, Token
+from .settings import Hypothesis
+from .stream import fitting
 
 PIECE = 128  # tokens of a prompt read between two steps of the others
 SHARED = 16  # a common beginning of prompts is worth keeping from this many tokens on
 
-
-@dataclass
-class Token:
-    """One token of an answer, as it comes."""
-
-    copy: int  # of several answers, which
-    id: int
-    score: float  # log-probability
-    others: list[tuple[int, float]] = field(default_factory=list)  # the likeliest
+__all__ = ["Done", "Engine", "Job", "Request", "StoppedError", "Token", "wait_for"]
 
 
-@dataclass
-class Done:
-    """A request has ended: its answers, or why there are none."""
-
-    answers: list[Hypothesis]
-    error: BaseException | None = None
+class StoppedError(Exception):
+    """A job that nobody waits for any more."""
 
 
-class Told(Protocol):
-    """Who asked is told what happens, from the engine's thread; it must not wait."""
+class Job:
+    """Something to do with the model, and whom to tell."""
 
-    def __call__(self, event: Token | Done) -> None: ...
-
-
-@dataclass(eq=False)
-class Request:
-    """What somebody wants written."""
-
-    limits: Limits  # of one row
-    settings: Settings
-    tell: Told
-    source: Any = None  # a batch of one row for the encoder; None: the prompt is all there is
-    others: int = 0  # likeliest tokens to tell with each
-    cancelled: bool = False
+    def __init__(
+        self, work: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        self.work, self.then, self.cancelled = work, then, False
 
     def cancel(self) -> None:
-        """It leaves before the next step."""
+        """It is not begun, or stops at the next layer."""
         self.cancelled = True
 
-    @property
-    def rows(self) -> int:
-        s = self.settings
-        return s.num_beams if s.kind == "beam" else s.num_return_sequences
-
-
-class Rows:
-    """The states of all running rows in tensors that stay; rows move, tensors do not.
-
-    A row that leaves is overwritten by the last, so that the first `count` are always in use.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most, self.count = most, 0
-        self.cache: Cache | None = None
-        self.memory: Memory | None = None
-
-    def add(self, state: State[Cache], copies: int) -> list[int]:
-        """Copies of a state of one row; where they are now."""
-        self._make_room(state)
-        assert self.cache is not None and self.count + copies <= self.most
-        places = list(range(self.count, self.count + copies))
-        past, length = state.past, int(state.past.lengths[0])
-        for place in places:
-            self.cache.keys[:, place, :, :length] = past.keys[:, 0, :, :length]
-            self.cache.values[:, place, :, :length] = past.values[:, 0, :, :length]
-            self.cache.lengths[place] = length
-            if self.memory is not None and state.memory is not None:
-                width = state.memory.mask.shape[-1]
-                for mine, other in zip(self.memory.keys, state.memory.keys, strict=True):
-                    mine[place, :, :width] = other[0]
-                for mine, other in zip(self.memory.values, state.memory.values, strict=True):
-                    mine[place, :, :width] = other[0]
-                self.memory.mask[place] = False
-                self.memory.mask[place, ..., :width] = state.memory.mask[0]
-        self.count += copies
-        return places
-
-    def _make_room(self, state: State[Cache]) -> None:
-        past = state.past
-        if self.cache is None:
-            layers, _, heads, _, width = past.keys.shape
-            self.cache = Cache.empty(layers, self.most, heads, width, past.keys)
-            self.cache.used, self.cache.even = None, False
-            if state.memory is not None:
-                shapes = [(self.most, k.shape[1], 0, k.shape[3]) for k in state.memory.keys]
-                self.memory = Memory(
-                    [past.keys.new_zeros(shape) for shape in shapes],
-                    [past.keys.new_zeros(shape) for shape in shapes],
-                    torch.zeros(self.most, 1, 1, 0, dtype=torch.bool, device=past.keys.device),
-                )
-        self.cache.reserve(int(past.lengths[0]) + 1)
-        if self.memory is not None and state.memory is not None:
-            missing = state.memory.mask.shape[-1] - self.memory.mask.shape[-1]
-            if missing > 0:
-                wider = torch.nn.functional.pad
-                self.memory.keys = [wider(k, (0, 0, 0, missing)) for k in self.memory.keys]
-                self.memory.values = [wider(v, (0, 0, 0, missing)) for v in self.memory.values]
-                self.memory.mask = wider(self.memory.mask, (0, missing))
-
-    def view(self) -> State[Cache]:
-        """The rows in use as a state; steps write through it."""
-        assert self.cache is not None
-        n, cache = self.count, self.cache
-        most = int(cache.lengths[:n].max()) + 1
-        if most > cache.keys.shape[3]:
-            cache.reserve(max(most, cache.keys.shape[3] * 5 // 4))
-        keys, values = cache.keys[:, :n, :, :most], cache.values[:, :n, :, :most]
-        past = Cache(keys, values, cache.lengths[:n], None, False)
-        memory = None
-        if self.memory is not None:
-            width = int(self.memory.mask[:n].sum(-1).max())
-            memory = Memory(
-                [k[:n, :, :width] for k in self.memory.keys],
-                [v[:n, :, :width] for v in self.memory.values],
-                self.memory.mask[:n, ..., :width],
-            )
-        return State(past, memory)
-
-    def advance(self) -> None:
-        assert self.cache is not None
-        self.cache.lengths[: self.count] += 1
-
-    def copy(self, sources: list[int], targets: list[int]) -> None:
-        """Rows take over what others have: beams that go on from another."""
-        if sources == targets:
+    def do(self) -> None:
+        if self.cancelled:
             return
-        assert self.cache is not None
-        most = int(self.cache.lengths[: self.count].max())
-        for tensor in (self.cache.keys, self.cache.values):
-            tensor[:, targets, :, :most] = tensor[:, sources][:, :, :, :most]
-        self.cache.lengths[targets] = self.cache.lengths[sources]
-
-    def remove(self, place: int) -> int:
-        """Free a row; the place of the row that took it over, which may be itself."""
-        last = self.count - 1
-        if place != last:
-            assert self.cache is not None
-            self.copy([last], [place])
-            if self.memory is not None:
-                for tensor in (*self.memory.keys, *self.memory.values, self.memory.mask):
-                    tensor[place] = tensor[last]
-        self.count = last
-        return last
+        try:
+            with stopping(lambda: self.cancelled):
+                result = self.work()
+        except BaseException as error:
+            self.then(None, error)
+        else:
+            self.then(result, None)
 
 
-class Running:
-    """A request in the batch: its rows, and what each has written."""
+@contextmanager
+def stopping(asked: Callable[[], bool]) -> Iterator[None]:
+    """Whatever this thread does with modules ends with an error soon after it is asked to."""
+    mine = threading.get_ident()
 
-    def __init__(self, request: Request, places: list[int]) -> None:
-        self.request, self.places = request, places
-        self.limits, self.settings = request.limits, request.settings
-        device = self.limits.prompt.device
-        self.obey = Rules(self.limits, self.settings)
-        self.most, self.length = int(self.limits.longest[0]), 0
-        self.search: Search | None = None
-        if self.settings.kind == "beam":
-            self.search = Search.begin(self.limits, self.settings.num_beams)
-        copies = len(places)
-        self.written = self.limits.prompt.repeat(copies, 1)  # (R, t)
-        self.totals = [0.0] * copies
-        self.answers: dict[int, Hypothesis] = {}  # by copy
-        self.copies = list(range(copies))  # which copy each of `places` is
-        if self.settings.kind == "sample":
-            every = [throws(self.settings.seed, copy, self.most) for copy in range(copies)]
-            self.thrown = torch.stack(every).to(device)
+    def look(module: torch.nn.Module, inputs: Any) -> None:
+        if threading.get_ident() == mine and asked():
+            raise StoppedError
 
-    @property
-    def last(self) -> Tensor:
-        """The newest token of each row.  -> (R,)"""
-        if self.search is not None:
-            return self.search.written[0, :, -1]
-        return self.written[:, -1]
+    handle = register_module_forward_pre_hook(look)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 class Engine:
@@ -214,16 +90,21 @@ class Engine:
         prompt: Callable[[Tensor], Any] | None = None,
         most_rows: int = 64,
         most_waiting: int = 256,
+        most_tokens: int = 2**17,
         kept_prompts: int = 8,
     ) -> None:
         self.model, self.prompt = model, prompt
-        self.most_rows, self.most_waiting, self.kept = most_rows, most_waiting, kept_prompts
+        self.most_rows, self.most_waiting = most_rows, most_waiting
+        self.most_tokens, self.kept = most_tokens, kept_prompts
+        self.device: torch.device = next(model.parameters()).device
         self.waiting: deque[Request] = deque()
-        self.jobs: deque[tuple[Callable[[], Any], Callable[[Any, BaseException | None], None]]]
-        self.jobs = deque()
+        self.jobs: deque[Job] = deque()
+        self.job: Job | None = None  # the one that is being done
         self.running: list[Running] = []
-        self.rows = Rows(most_rows)
-        self.reading: tuple[Request, State[Cache], int] | None = None
+        self.groups: list[Group] | None = None  # None: who runs has changed
+        self.rows = Rows(self.device)
+        self.step = InPlace(model)
+        self.reading: tuple[Request, State[Any], int] | None = None
         self.prompts: OrderedDict[tuple[int, ...], tuple[Tensor, Tensor]] = OrderedDict()
         self.changed = threading.Condition()
         self.leaving, self.steps, self.tokens, self.reused = False, 0, 0, 0
@@ -232,31 +113,38 @@ class Engine:
 
     # What others call, from any thread.
 
+    def fits(self, request: Request) -> bool:
+        """Whether there can ever be room for it."""
+        rows, tokens = request.rows, self._held(request)
+        return rows <= self.most_rows and rows * tokens <= self.most_tokens
+
     def submit(self, request: Request) -> bool:
-        """Let a request wait for its turn; False where too many do."""
+        """Let a request wait for its turn; False where too many do, or it can never have one."""
         with self.changed:
             waiting = sum(not r.cancelled for r in self.waiting)
-            if self.leaving or waiting >= self.most_waiting:
+            if self.leaving or waiting >= self.most_waiting or not self.fits(request):
                 return False
             self.waiting.append(request)
             self.changed.notify()
         return True
 
     def call(
-        self, job: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
-    ) -> bool:
-        """Run something else with the model, between two steps."""
+        self, work: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
+    ) -> Job | None:
+        """Do something else with the model, between two steps; None where too much waits."""
+        job = Job(work, then)
         with self.changed:
-            if self.leaving or len(self.jobs) >= self.most_waiting:
-                return False
-            self.jobs.append((job, then))
+            if self.leaving or sum(not j.cancelled for j in self.jobs) >= self.most_waiting:
+                return None
+            self.jobs.append(job)
             self.changed.notify()
-        return True
+        return job
 
     @property
     def load(self) -> dict[str, int]:
         waits = len(self.waiting) + len(self.jobs) + (self.reading is not None)
-        return {"waiting": waits, "running": len(self.running), "rows": self.rows.count}
+        running = len(self.running) + (self.job is not None)
+        return {"waiting": waits, "running": running, "rows": self.rows.count}
 
     def close(self, seconds: float = 10.0) -> None:
         """Take nothing new, finish what runs within so many seconds, then stop."""
@@ -264,9 +152,12 @@ class Engine:
             self.leaving = True
             self.changed.notify()
         self.thread.join(seconds)
-        for request in (*self.waiting, *(r.request for r in self.running)):
-            request.cancel()
-        self.thread.join(1.0)
+        left: list[Request | Job] = [*self.waiting, *(r.request for r in self.running), *self.jobs]
+        left += [self.reading[0]] if self.reading is not None else []
+        left += [self.job] if self.job is not None else []
+        for one in left:
+            one.cancel()
+        self.thread.join(2.0)
 
     # The model's thread.
 
@@ -281,7 +172,11 @@ class Engine:
             try:
                 self._drop_cancelled()
                 if self.jobs:
-                    self._do(*self.jobs.popleft())
+                    self.job = self.jobs.popleft()
+                    try:
+                        self.job.do()
+                    finally:
+                        self.job = None
                 left = PIECE
                 while left > 0 and (read := self._read_on(left)):
                     left -= read
@@ -290,35 +185,37 @@ class Engine:
             except BaseException as error:  # a fault of the model is told to all who wait for it
                 self._fail(error)
 
-    def _do(
-        self, job: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
-    ) -> None:
-        try:
-            result = job()
-        except BaseException as error:
-            then(None, error)
-        else:
-            then(result, None)
-
     def _drop_cancelled(self) -> None:
         if self.reading is not None and self.reading[0].cancelled:
             self.reading = None
         for running in [r for r in self.running if r.request.cancelled]:
-            for place in sorted(running.places, reverse=True):
-                self._free(place)
-            running.places = []
-            self.running.remove(running)
+            self._leave(running, list(range(len(running.places))), None)
         with self.changed:
-            kept = deque(r for r in self.waiting if not r.cancelled)
-            self.waiting = kept
+            self.waiting = deque(r for r in self.waiting if not r.cancelled)
 
     def _fail(self, error: BaseException) -> None:
         """Nobody waits for what will not come; those who still wait have their turn."""
         told = [running.request for running in self.running]
         told += [self.reading[0]] if self.reading is not None else []
-        self.running, self.reading, self.rows = [], None, Rows(self.most_rows)
+        self.running, self.reading, self.groups = [], None, None
+        self.rows, self.step = Rows(self.device), InPlace(self.model)
         for request in told:
             request.tell(Done([], error))
+
+    # Prompts.
+
+    def _held(self, request: Request) -> int:
+        """Tokens that a row of a request holds at most; a model that slides holds what it can."""
+        longest: int | None = self.model.longest
+        if longest is None or request.source is not None:
+            return request.tokens
+        return min(request.tokens, longest)
+
+    def _has_room(self, request: Request) -> bool:
+        """Whether it may join now: not too many rows, and not too much for all in one shape."""
+        rows = self.rows.count + request.rows
+        longest = max(self._held(r) for r in (request, *(r.request for r in self.running)))
+        return rows <= self.most_rows and rows * longest <= self.most_tokens
 
     def _read_on(self, most: int) -> int:
         """Begin with the request that has waited longest, or read on in its prompt.
@@ -327,42 +224,52 @@ class Engine:
         """
         if self.reading is None:
             with self.changed:
-                if not self.waiting or self.rows.count + self.waiting[0].rows > self.most_rows:
+                if not self.waiting or not self._has_room(self.waiting[0]):
                     return 0
                 request = self.waiting.popleft()
-            try:
-                self.reading = (request, *self._begin(request))
-            except BaseException as error:  # too long a source, say, or no memory for it
-                request.tell(Done([], error))
-                return 1
-        request, state, done = self.reading
-        ids = request.limits.prompt
-        count = PIECE if request.source is not None else 1
-        if request.source is None:
+        else:
+            request = self.reading[0]
+        try:
+            return self._read(request, most)
+        except BaseException as error:  # too long a source, say, or no memory for it
+            self.reading = None
+            request.tell(Done([], error))
+            return 1
+
+    def _read(self, request: Request, most: int) -> int:
+        if self.reading is None:
+            self.reading = (request, *self._begin(request))
+        _, state, done = self.reading
+        count = PIECE
+        ids = self._placed(request.limits.prompt) if request.source is None else None
+        if ids is not None:
             end = min(done + most, ids.shape[1] - 1)
             count = max(1, end - done)
             if end > done:
-                try:
-                    _, state = self.model.extend(ids[:, done:end], state)
-                except BaseException as error:
-                    self.reading = None
-                    request.tell(Done([], error))
-                    return count
+                _, state = self.model.extend(ids[:, done:end], state)
             if end < ids.shape[1] - 1:
                 self.reading = (request, state, end)
                 return count
             self._keep(ids[0].tolist(), state)
         self.reading = None
-        self.running.append(Running(request, self.rows.add(state, request.rows)))
+        if not request.cancelled:
+            last = int(request.limits.prompt[0, -1])
+            places = self.rows.add(state, last, request.rows)
+            self.running.append(Running(request, places))
+            self.groups = None
         return count
 
-    def _begin(self, request: Request) -> tuple[State[Cache], int]:
+    def _placed(self, ids: Tensor) -> Tensor:
+        """A prompt, or the part of it that the model can place."""
+        return fitting(ids, self.model.longest)
+
+    def _begin(self, request: Request) -> tuple[State[Any], int]:
         """A state that has read the source; or what the prompt shares with one read before."""
         if request.source is not None:
             return self.model.start(request.source), 0
         assert self.prompt is not None
-        ids = request.limits.prompt
-        state: State[Cache] = self.model.start(self.prompt(ids[:, :1]))
+        ids = self._placed(request.limits.prompt)
+        state: State[Any] = self.model.start(self.prompt(ids[:, :1]))
         best, found = 0, None
         text = ids[0, :-1].tolist()
         for known, kept in self.prompts.items():
@@ -381,12 +288,12 @@ class Engine:
         self.reused += best
         return state, best
 
-    def _keep(self, ids: list[int], state: State[Cache]) -> None:
+    def _keep(self, ids: list[int], state: State[Any]) -> None:
         """Remember what a prompt was read as, for those that begin alike."""
         length = len(ids) - 1
-        if length < SHARED or not self.kept:
-            return
         past = state.past
+        if length < SHARED or not self.kept or not isinstance(past, Cache):
+            return
         name = tuple(ids[:-1])
         self.prompts[name] = (
             past.keys[:, :, :, :length].clone(),
@@ -396,93 +303,101 @@ class Engine:
         while len(self.prompts) > self.kept:
             self.prompts.popitem(last=False)
 
+    # Steps.
+
     def _step(self) -> None:
         """One token for every row."""
-        last = torch.zeros(self.rows.count, dtype=torch.long, device=self._device)
-        for running in self.running:
-            last[running.places] = running.last
-        logits, _ = self.model.step(last, self.rows.view())
-        self.rows.advance()
+        if self.groups is None:
+            by_kind: dict[Any, list[Running]] = {}
+            for running in self.running:
+                if running.search is None:
+                    by_kind.setdefault(running.kind, []).append(running)
+            self.groups = [Group(members, self.device) for members in by_kind.values()]
+        self._slide()
+        logits = self.step(self.rows).float()  # (R, V)
         self.steps, self.tokens = self.steps + 1, self.tokens + self.rows.count
-        logits = logits.float()
-        # Taken before anybody leaves, for then rows move.
-        for running, own in [(r, logits[r.places]) for r in self.running]:
-            if running.search is not None:
-                self._search(running, own)
-            else:
-                self._choose(running, own)
+        # All choose before anybody leaves, for then rows move.
+        searches = [r for r in self.running if r.search is not None]
+        chosen = [(group, *group.choose(logits)) for group in self.groups]
+        for running in self.running:
+            running.length += 1
+        grown = [(running, *self._grow(running, logits)) for running in searches]
+        for group, tokens, _ in chosen:
+            self.rows.last[group.index] = tokens
+        self._follow(grown)
+        for group, _, told in chosen:
+            self._tell(group, told)
+        for running, _, ended in grown:
+            if ended:
+                self._end_search(running)
 
-    @property
-    def _device(self) -> torch.device:
-        device: torch.device = next(self.model.parameters()).device
-        return device
+    def _slide(self) -> None:
+        """Rows that have read all that the model can place go on from the later half of it."""
+        longest = self.model.longest
+        if longest is None or self.prompt is None:
+            return
+        for running in self.running:
+            for copy, place in zip(running.copies, running.places, strict=True):
+                if running.search is None and self.rows.held(place) >= longest:
+                    text = torch.tensor([running.text(copy)], device=self.device)
+                    text = fitting(text, longest, slide=True)
+                    state = self.model.start(self.prompt(text))
+                    self.rows.put(state, int(text[0, -1]), slice(place, place + 1))
 
-    def _choose(self, running: Running, logits: Tensor) -> None:
-        """The next token of each of a request's answers; those that end leave."""
-        request, settings = running.request, running.settings
-        scores = running.obey(logits, running.written)
-        if settings.kind == "greedy":
-            chosen = scores.argmax(-1)
-        else:
-            thrown = running.thrown[running.copies, running.length]
-            chosen = draw(keep_likely(scores, settings), thrown)
-        logs = scores.log_softmax(-1)
-        gains = logs.gather(1, chosen[:, None])[:, 0].tolist()
-        tops = logs.topk(min(request.others, logs.shape[1]), -1) if request.others else None
-        running.written = torch.cat((running.written, chosen[:, None]), 1)
-        running.length += 1
-        ended: list[int] = []
-        prompt = running.limits.prompt.shape[1]
-        for row, (token, gain) in enumerate(zip(chosen.tolist(), gains, strict=True)):
-            copy = running.copies[row]
-            running.totals[copy] += gain
-            others: list[tuple[int, float]] = []
-            if tops is not None:
-                pairs = (tops.indices[row].tolist(), tops.values[row].tolist())
-                others = list(zip(*pairs, strict=True))
-            request.tell(Token(copy, token, gain, others))
-            properly = token == running.limits.eos
-            if properly or running.length >= running.most:
-                ids = running.written[row, prompt:].tolist()
-                ids = ids[:-1] if properly else ids
-                running.answers[copy] = Hypothesis(ids, running.totals[copy], properly)
-                ended.append(row)
-        if ended:
-            self._leave(running, ended)
+    def _tell(self, group: Group, told: list[Token]) -> None:
+        """Each of a group's rows its token; answers that end leave."""
+        ended: dict[Running, list[int]] = {}
+        for (running, copy), token in zip(group.rows, told, strict=True):
+            running.request.tell(token)
+            if running.add(copy, token.id, token.score):
+                ended.setdefault(running, []).append(copy)
+        for running, copies in ended.items():
+            rows = [running.copies.index(copy) for copy in copies]
+            whole = len(rows) == len(running.copies)
+            answers = [running.answers[copy] for copy in sorted(running.answers)]
+            self._leave(running, rows, answers if whole else None)
 
-    def _leave(self, running: Running, ended: list[int]) -> None:
-        stay = [row for row in range(len(running.places)) if row not in ended]
-        gone = [running.places[row] for row in ended]
+    def _grow(self, running: Running, logits: Tensor) -> tuple[Tensor, bool]:
+        """One step of a beam.  -> whom each of its rows goes on from, whether it has ended"""
+        search = running.search
+        assert search is not None
+        scores = running.obey(logits[running.places], search.written.flatten(0, 1))
+        late = running.length >= running.most
+        eos = running.limits.eos
+        parents, done = grow(search, scores, eos, running.length, running.settings, late)
+        return parents[0], bool(done[0])
+
+    def _follow(self, grown: list[tuple[Running, Tensor, bool]]) -> None:
+        """Rows of beams take over from those that they go on from."""
+        sources, targets = list[int](), list[int]()
+        for running, parents, ended in grown:
+            if not ended and running.search is not None:
+                sources += [running.places[parent] for parent in parents.tolist()]
+                targets += running.places
+                self.rows.last[running.places] = running.search.written[0, :, -1]
+        self.rows.copy(sources, targets)
+
+    def _end_search(self, running: Running) -> None:
+        answers: list[list[Hypothesis]] = [[]]
+        assert running.search is not None
+        count = running.settings.num_return_sequences
+        done = torch.ones(1, dtype=torch.bool, device=self.device)
+        harvest(running.search, done, answers, count, len(running.prompt))
+        self._leave(running, list(range(len(running.places))), answers[0])
+
+    def _leave(self, running: Running, rows: list[int], answers: list[Hypothesis] | None) -> None:
+        """Some rows of a request leave; with the last of them, the request does."""
+        gone = [running.places[row] for row in rows]
+        stay = [row for row in range(len(running.places)) if row not in rows]
         running.places = [running.places[row] for row in stay]
         running.copies = [running.copies[row] for row in stay]
-        running.written = running.written[stay]
         for place in sorted(gone, reverse=True):
             self._free(place)
+        self.groups = None
         if not running.places:
             self.running.remove(running)
-            found = [running.answers[copy] for copy in sorted(running.answers)]
-            running.request.tell(Done(found))
-
-    def _search(self, running: Running, logits: Tensor) -> None:
-        """One step of a beam; its rows take over from those that they go on from."""
-        search, limits = running.search, running.limits
-        assert search is not None
-        running.length += 1
-        scores = running.obey(logits, search.written.flatten(0, 1))
-        at_limit = running.length >= running.most
-        parents, done = grow(search, scores, limits.eos, running.length, running.settings, at_limit)
-        if bool(done[0]):
-            answers: list[list[Hypothesis]] = [[]]
-            count = running.settings.num_return_sequences
-            harvest(search, done, answers, count, limits.prompt.shape[1])
-            for place in sorted(running.places, reverse=True):
-                self._free(place)
-            running.places = []
-            self.running.remove(running)
-            running.request.tell(Done(answers[0]))
-            return
-        sources = [running.places[parent] for parent in parents[0].tolist()]
-        self.rows.copy(sources, running.places)
+            if answers is not None:
+                running.request.tell(Done(answers))
 
     def _free(self, place: int) -> None:
         """A row leaves; whose row was the last has it in its place now."""

@@ -7,7 +7,9 @@ those places and uses the same graph.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +17,13 @@ import torch
 from torch import Tensor
 
 from ..parts.block import compiled_steps
+from .rows import CacheRows, Rows, power_of_two
 from .settings import Generator, Settings
 
 PATIENCE = 3  # plain steps before a capture, which costs about five: short answers need none
 ROOM = 64  # tokens more that a fixed state has room for; then it grows and is captured again
 MOST = 8  # graphs kept
+MOST_IN_PLACE = 64  # graphs kept of rows that stay: by number of rows and by length
 
 
 @dataclass
@@ -90,20 +94,11 @@ class Captured:
         """Record one step; what it changes is put back, so that the first replay is the step."""
         kept, last = [tensor.clone() for tensor in state.tensors()], last.clone()
         places = state.tensors()
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        with capturing() as record:
             self.one(last, state, places)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        cached = torch.is_autocast_cache_enabled()
-        torch.set_autocast_cache_enabled(False)  # a captured graph must make its own casts
-        torch.clear_autocast_cache()
-        try:
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            graph = torch.cuda.CUDAGraph()
+            with record(graph):
                 logits = self.one(last, state, places)
-        finally:
-            torch.set_autocast_cache_enabled(cached)
         for place, before in zip(places, kept, strict=True):
             place.copy_(before)
         return Graph(graph, last, logits, places)
@@ -118,6 +113,83 @@ class Captured:
                 place.copy_(tensor)
         after.put(list(places))
         return logits
+
+
+class InPlace:
+    """Steps of rows that join and leave; on a GPU captured, once for each shape that comes often.
+
+    Rows stay where they are, so a graph needs nothing but the shapes: a few rows more than there
+    are go through, as many as the next power of two.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.met: Counter[tuple[Any, ...]] = Counter()
+        self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.pool: Any = None
+
+    def __call__(self, rows: Rows) -> Tensor:
+        """One token more for every row.  -> logits (R, V), to be read before the next call"""
+        whole = rows.device.type == "cuda" and isinstance(rows.past, CacheRows)
+        state = rows.view(power_of_two(rows.count) if whole else rows.count)
+        last = rows.last[: state.past.rows]
+        logits = self.replayed(last, state) if whole else self.model.step(last, state)[0]
+        rows.advance(state)
+        return logits[: rows.count]
+
+    def replayed(self, last: Tensor, state: Any) -> Tensor:
+        shapes = tuple((t.data_ptr(), t.shape) for t in (last, *state.tensors()))
+        self.met[shapes] += 1
+        if shapes not in self.graphs:
+            if self.met[shapes] < PATIENCE:
+                logits: Tensor = self.model.step(last, state)[0]
+                return logits
+            if len(self.graphs) >= MOST_IN_PLACE:
+                self.graphs.clear()
+                self.met.clear()
+            self.graphs[shapes] = self.capture(last, state)
+        graph, logits = self.graphs[shapes]
+        graph.replay()
+        return logits
+
+    def capture(self, last: Tensor, state: Any) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """A step writes the same each time until rows have advanced, so it may be made twice."""
+        lengths = state.past.lengths
+        with capturing() as record:
+            self.model.step(last, state)
+            state.past.lengths = lengths
+            graph = torch.cuda.CUDAGraph()
+            with record(graph, self.pool):
+                logits = self.model.step(last, state)[0]
+        self.pool = self.pool or graph.pool()
+        return graph, logits
+
+
+@contextmanager
+def capturing() -> Iterator[Callable[..., Any]]:
+    """What comes first sets libraries up on a stream beside; what is then recorded is captured."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    cached = torch.is_autocast_cache_enabled()
+
+    @contextmanager
+    def record(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
+        torch.cuda.set_stream(before)
+        before.wait_stream(side)
+        torch.set_autocast_cache_enabled(False)  # a captured graph must make its own casts
+        torch.clear_autocast_cache()
+        try:
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                yield
+        finally:
+            torch.set_autocast_cache_enabled(cached)
+
+    before = torch.cuda.current_stream()
+    torch.cuda.set_stream(side)
+    try:
+        yield record
+    finally:
+        torch.cuda.set_stream(before)
 
 
 def quickest(model: Any, settings: Settings) -> Generator:

@@ -19,7 +19,7 @@ from ..parts.recurrent import (
     locked_dropout,
     word_dropout,
 )
-from ..parts.state import Carried
+from ..parts.state import Carried, State
 
 Part = Annotated[float, Ge(0), Lt(1)]
 
@@ -92,23 +92,23 @@ class RNN(nn.Module):
         """The state before the first token."""
         return self.recurrent.begin(self.tokens.weight, rows)
 
-    def start(self, batch: Tokens) -> Carried:
+    def start(self, batch: Tokens) -> State[Carried]:
         """Read a prompt, all but its last token, which the first step reads."""
-        state = Carried(self.begin(len(batch)))
+        past = Carried(self.begin(len(batch)))
         if batch.inputs.shape[1]:
-            _, state.vectors = self.recurrent(self.tokens(batch.inputs), state.vectors)
-        return state
+            _, past.vectors = self.recurrent(self.tokens(batch.inputs), past.vectors)
+        return State(past)
 
-    def extend(self, tokens: Tensor, state: Carried) -> tuple[Tensor, Carried]:
+    def extend(self, tokens: Tensor, state: State[Carried]) -> tuple[Tensor, State[Carried]]:
         """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
         states: list[Tensor] = []
         for token in self.tokens(tokens).unbind(1):  # one by one, so that each can be taken back
-            x, vectors = self.recurrent(token[:, None], state.vectors)
-            state.advance(vectors)
+            x, vectors = self.recurrent(token[:, None], state.past.vectors)
+            state.past.advance(vectors)
             states.append(x[:, 0])
         return self.output(torch.stack(states, 1)), state
 
-    def step(self, last: Tensor, state: Carried) -> tuple[Tensor, Carried]:
+    def step(self, last: Tensor, state: State[Carried]) -> tuple[Tensor, State[Carried]]:
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
         logits, state = self.extend(last[:, None], state)
         return logits[:, -1], state

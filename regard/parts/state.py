@@ -137,7 +137,9 @@ class Cache:
             return
         shape = (self.keys.shape[0], len(rows), *self.keys.shape[2:])
         if self.spare is None or self.spare[0].shape != shape:
-            self.spare = self.keys.new_empty(shape), self.values.new_empty(shape)
+            # Zeros, not whatever memory holds: a place that is never written is masked later, but
+            # nothing times a number that is none is still none.
+            self.spare = self.keys.new_zeros(shape), self.values.new_zeros(shape)
         keys, values = self.spare
         for old, new in ((self.keys, keys), (self.values, values)):
             # Only what is written need be moved.
@@ -233,18 +235,13 @@ class Carried:
     def put(self, tensors: list[Tensor]) -> None:
         self.vectors = tensors
 
-    def select(self, rows: Tensor) -> Carried:
+    def select(self, rows: Tensor) -> None:
         if self.fixed and len(rows) == len(self.vectors[0]):
             for vector in self.vectors:
                 vector.copy_(vector.index_select(0, rows))
-            return self
+            return
         self.vectors = [vector.index_select(0, rows) for vector in self.vectors]
         self.before = [[v.index_select(0, rows) for v in vectors] for vectors in self.before]
-        return self
-
-    def repeat(self, count: int) -> Carried:
-        rows = torch.arange(len(self.vectors[0]), device=self.vectors[0].device)
-        return self.select(rows.repeat_interleave(count))
 
 
 Past = TypeVar("Past", Cache, Carried)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from regard.batch import Pairs
-from regard.decode import DECODERS, Limits, Settings
-from regard.decode.engine import PIECE, Done, Engine, Request, Token, wait_for
+from regard.decode import DECODERS, Limits, Settings, stream
+from regard.decode.engine import PIECE, Done, Engine, Request, StoppedError, Token, wait_for
 from regard.tasks.writer import as_prompt
 from tests.toys import small_model
 
@@ -40,7 +40,7 @@ def pairs_of(ids):
 
 
 def ask(kind, ids, settings, tell=lambda event: None):
-    if kind in ("gpt", "xl", "xlnet"):
+    if kind in ("gpt", "xl", "xlnet", "rnn"):
         return Request(limits_of(ids, settings), settings, tell)
     return Request(limits_of([1], settings), settings, tell, source=pairs_of(ids))
 
@@ -51,10 +51,18 @@ def alone(kind, model, ids, settings):
     return DECODERS[settings.kind](model, batch, request.limits, settings)[0]
 
 
-@pytest.mark.parametrize("kind", ["gpt", "xl", "xlnet", "transformer", "t5"])
-def test_every_answer_is_what_it_would_be_alone(kind):
+EVERY = [
+    *((kind, {}) for kind in ("gpt", "xl", "xlnet", "rnn", "transformer", "t5", "seq2seq")),
+    ("seq2seq", {"coverage": True, "feed": "attended"}),
+    ("seq2seq", {"attention": "none"}),
+    ("rnn", {"cell": "lstm"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "more"), EVERY)
+def test_every_answer_is_what_it_would_be_alone(kind, more):
     """Requests of all kinds come at odd moments, more than fit into the batch at once."""
-    model = small_model(kind)
+    model = small_model(kind, **more)
     engine = Engine(model, as_prompt, most_rows=9, kept_prompts=3)
     chance = random.Random(1)
     jobs = [(ids, chance.choice(WAYS)) for ids in prompts(60)]
@@ -177,6 +185,105 @@ def test_a_fault_of_one_request_leaves_the_others():
     assert isinstance(done.error, MemoryError) and broken
     assert wait_for(engine, ask("gpt", [5, 6], WAYS[0])).answers
     engine.close()
+
+
+def test_what_can_never_fit_is_refused_and_blocks_nobody():
+    engine = Engine(small_model("gpt"), as_prompt, most_rows=4, most_tokens=200)
+    wide = Settings(kind="beam", num_beams=5, max_new_tokens=8)
+    long = Settings(kind="greedy", max_new_tokens=500)
+    assert not engine.submit(ask("gpt", [5], wide))
+    assert not engine.submit(ask("gpt", [5], long))
+    assert wait_for(engine, ask("gpt", [6], WAYS[0])).answers
+    engine.close()
+
+
+def test_tokens_in_all_are_bounded_and_each_still_has_its_turn():
+    model = small_model("gpt")
+    engine = Engine(model, as_prompt, most_rows=8, most_tokens=100)
+    settings = Settings(kind="greedy", max_new_tokens=20)
+    kept, left, most = [], threading.Semaphore(0), []
+
+    def tell(event):
+        rows = range(engine.rows.count)
+        most.append(len(rows) * max(map(engine.rows.held, rows), default=0))
+        if isinstance(event, Done):
+            kept.append(event)
+            left.release()
+
+    for ids in prompts(12, seed=3, longest=20):
+        assert engine.submit(ask("gpt", ids, settings, tell))
+    for _ in range(12):
+        assert left.acquire(timeout=20)
+    engine.close()
+    assert len(kept) == 12 and all(done.error is None for done in kept)
+    assert max(most) <= 100
+
+
+def test_no_room_for_a_row_is_told_to_who_asked_and_to_nobody_else(monkeypatch):
+    model = small_model("gpt", positions=400)
+    engine = Engine(model, as_prompt)
+    long = Settings(kind="greedy", max_new_tokens=300, min_new_tokens=300)
+    told = []
+    neighbour = ask("gpt", [5, 6], long, told.append)
+    engine.submit(neighbour)
+    while not told:
+        time.sleep(0.001)
+    real = type(engine.rows).add
+
+    def add(rows, state, token, copies):
+        if copies == 3:
+            raise MemoryError("no room for three")
+        return real(rows, state, token, copies)
+
+    monkeypatch.setattr(type(engine.rows), "add", add)
+    three = Settings(kind="sample", num_return_sequences=3, max_new_tokens=5)
+    done = wait_for(engine, ask("gpt", [7, 8], three))
+    assert isinstance(done.error, MemoryError)
+    while not isinstance(told[-1], Done):
+        time.sleep(0.001)
+    engine.close()
+    wanted = alone("gpt", model, [5, 6], long)[0].ids
+    assert told[-1].error is None and told[-1].answers[0].ids == wanted
+
+
+@pytest.mark.parametrize("length", [5, 30, 90])
+def test_a_text_longer_than_can_be_placed_slides_as_it_does_alone(length):
+    model = small_model("gpt", positions=24)
+    ids = prompts(1, seed=8, longest=1)[0] + prompts(40, seed=9, longest=4)[0] * length
+    ids = (ids * length)[:length]
+    for settings in (
+        Settings(kind="greedy", max_new_tokens=70, min_new_tokens=70),
+        Settings(kind="sample", seed=3, max_new_tokens=70, num_return_sequences=2),
+    ):
+        engine = Engine(model, as_prompt)
+        request = ask("gpt", ids, settings)
+        found = wait_for(engine, request).answers
+        engine.close()
+        for copy, answer in enumerate(found):
+            wanted = stream(model, as_prompt, request.limits, settings, copy=copy)
+            assert answer.ids == [token for token, _ in wanted if token != EOS]
+
+
+def test_a_job_that_nobody_waits_for_stops_at_the_next_layer():
+    model = small_model("gpt", positions=400)
+    engine = Engine(model, as_prompt)
+    told, began = [], threading.Event()
+
+    def forever():
+        while True:
+            began.set()
+            model(as_prompt(torch.tensor([[5, 6, 7]])))
+
+    job = engine.call(forever, lambda result, error: told.append(error))
+    assert began.wait(5)
+    job.cancel()
+    assert wait_for(engine, ask("gpt", [6], WAYS[0]), seconds=5).answers
+    assert isinstance(told[0], StoppedError)
+    stuck = engine.call(forever, lambda result, error: told.append(error))
+    assert stuck is not None
+    before = time.monotonic()
+    engine.close(seconds=0.2)
+    assert not engine.thread.is_alive() and time.monotonic() - before < 2
 
 
 def test_other_work_gets_its_turn():

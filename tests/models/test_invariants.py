@@ -15,6 +15,8 @@ from regard.parts.score import SCORES
 from regard.parts.window import WINDOWS
 from tests.toys import SMALL, random_batch, small_model, start
 
+pytestmark = pytest.mark.usefixtures("filled")
+
 KINDS = [
     *(pytest.param(kind, {}, id=kind) for kind in MODELS),
     *(

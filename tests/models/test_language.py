@@ -301,9 +301,10 @@ def test_a_fixed_recurrent_state_is_reordered_where_it_is():
     model = shake(RNN(Sizes(SIZE, SIZE, True), RNNSettings("lstm", 12, 12, 2)))
     state = model.start(Tokens(tokens().ids[:, :5], torch.tensor([[0, 4]] * 3)))
     state.fix(0)
-    before, places = [v.clone() for v in state.vectors], [v.data_ptr() for v in state.vectors]
+    before = [v.clone() for v in state.past.vectors]
+    places = [v.data_ptr() for v in state.past.vectors]
     with torch.no_grad():
         state.select(torch.tensor([2, 0, 0]))
-    assert places == [v.data_ptr() for v in state.vectors]
-    for old, new in zip(before, state.vectors, strict=True):
+    assert places == [v.data_ptr() for v in state.past.vectors]
+    for old, new in zip(before, state.past.vectors, strict=True):
         torch.testing.assert_close(new, old[[2, 0, 0]])

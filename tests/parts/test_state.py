@@ -1,10 +1,13 @@
 """The cache when rows have different lengths."""
 
+import pytest
 import torch
 
 from regard.parts.attention import Attention
 from regard.parts.position import Rotary
 from regard.parts.state import Cache
+
+pytestmark = pytest.mark.usefixtures("filled")
 
 
 def test_rows_of_different_lengths_write_and_see_their_own_places():
@@ -70,3 +73,21 @@ def test_a_fixed_cache_takes_keys_of_a_lower_precision():
                 steps.append(part.step(x[:, i : i + 1], *cache.open(1)))
                 cache.advance(1)
         torch.testing.assert_close(torch.cat(steps, 1).float(), whole, atol=0.02, rtol=0.02)
+
+
+def test_what_is_selected_and_then_fixed_holds_numbers_only():
+    """A beam reorders its rows, and is then fixed for capture: unwritten places are masked, but
+    nothing times NaN is NaN."""
+    torch.manual_seed(0)
+    part = Attention(16, 4).eval()
+    x = torch.randn(2, 6, 16)
+    cache = Cache.empty(1, 2, 4, 4, x)
+    with torch.inference_mode():
+        part.step(x[:, :4], *cache.open(4))
+        cache.advance(4)
+        for rows in ([0, 0, 1, 1], [1, 0, 3, 2], [0, 2]):
+            cache.select(torch.tensor(rows))
+        cache.fix(40)
+        found = part.step(x[:, 4:5], *cache.open(1))
+        whole = part(x[:, :5], causal=True)
+    torch.testing.assert_close(found, whole[:, 4:])
