@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test check browser bench lectures clean
+.PHONY: setup demo test test-gpu check browser bench lectures clean
 
 setup: .venv/ready
 
@@ -33,8 +33,13 @@ browser:
 	(apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium) > /dev/null 2>&1 || \
 	echo "no chromium, and none could be installed: the page is not tried in a browser" >&2
 
+# In two processes with a thread each: with more, threads wait for each other's cores.
 test: check browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
+
+# What only a GPU can show; it needs nothing that is not in the environment already.
+test-gpu:
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m pytest tests/gpu
 
 bench: .venv/ready-dev
 	$(BIN)/python benchmarks/translate.py

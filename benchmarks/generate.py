@@ -1,13 +1,18 @@
-"""Generating with GPT-2 124M in bfloat16, one stream and 64, against `transformers` compiled.
+"""Generating with GPT-2 124M in bfloat16, one stream and 64, against `transformers`.
 
-python benchmarks/generate.py [--repeats 3] [--quick] [--skip-peer]
+Decoding in one batch, by the defaults, against a static cache, compiled; and through the engine,
+where every stream is a request of its own, against `generate` as it is.
+
+python benchmarks/generate.py [--repeats 3] [--quick] [--skip-peer] [--only batch|engine]
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -18,7 +23,9 @@ from measure import compare, race, tell, versions
 
 from regard.batch import Sizes, Tokens
 from regard.decode import DECODERS, Limits, Settings, quickest
+from regard.decode.engine import Done, Engine, Request
 from regard.models.gpt import GPT, GPTSettings
+from regard.tasks.writer import as_prompt
 
 VOCABULARY, END = 50257, 50256
 
@@ -58,7 +65,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything run?")
-    parser.add_argument("--compile", default="full", choices=("auto", "full"))
+    parser.add_argument("--only", choices=("batch", "engine"))
+    parser.add_argument("--compile", default="auto", choices=("auto", "full"))
     parser.add_argument("--skip-peer", action="store_true", help="only ours, for tuning")
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -73,6 +81,7 @@ def main() -> None:
         model.bfloat16()
     prompt_length, new = (8, 8) if given.quick else (32, 256)
     wait = torch.cuda.synchronize if on_gpu else lambda: None
+    engine = Engine(model, as_prompt)
     for streams in (1, 64):
         prompt = torch.randint(VOCABULARY - 1, (streams, prompt_length), device=device)
         longest = torch.full((streams,), new, device=device)
@@ -88,8 +97,11 @@ def main() -> None:
             found = DECODERS["greedy"](quickest(model, decode), batch, limits, decode)
             return [row[0].ids for row in found]
 
-        def peer(prompt: torch.Tensor = prompt) -> list[list[int]]:
-            more = {"cache_implementation": "static"} if on_gpu else {}
+        def serve(prompt: torch.Tensor = prompt, decode: Settings = decode) -> list[list[int]]:
+            return through_engine(engine, prompt, decode)
+
+        def peer(prompt: torch.Tensor = prompt, static: bool = True) -> list[list[int]]:
+            more = {"cache_implementation": "static"} if on_gpu and static else {}
             out = theirs.generate(
                 prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
                 min_new_tokens=new, max_new_tokens=new, pad_token_id=END, **more,
@@ -97,24 +109,64 @@ def main() -> None:
             ids: list[list[int]] = out[:, prompt.shape[1] :].tolist()
             return ids
 
-        sides: dict[str, Callable[[], object]] = {"ours": generate}
-        if not given.skip_peer:
-            sides["peer"] = peer
-            peer()
-        seconds = race(sides, given.repeats, wait)
-        label = {
-            "what": f"generating, {sum(p.numel() for p in model.parameters()):,} parameters, "
-            f"{streams} streams, {prompt_length} + {new} tokens, {model.norm.weight.dtype}",
-            "peer_name": "transformers generate, static cache, compiled",
-            "unit": "tokens/s",
-            "versions": versions(),
+        sizes = (
+            f"{sum(p.numel() for p in model.parameters()):,} parameters, "
+            f"{streams} streams, {prompt_length} + {new} tokens, {model.norm.weight.dtype}"
+        )
+        ways: dict[str, tuple[str, Callable[[], object], Callable[[], object]]] = {
+            "batch": ("transformers generate, static cache, compiled", generate, peer),
+            "engine": ("transformers generate, as it is", serve, partial(peer, static=False)),
         }
-        if given.skip_peer:
-            tell({**label, "ours": round(streams * new / min(seconds["ours"]), 1)})
-            continue
-        same = [a == b for a, b in zip(generate(), peer(), strict=True)]
-        figures = compare(seconds["ours"], seconds["peer"], streams * new)
-        tell({**label, **figures, "agree": round(sum(same) / len(same), 4)})
+        for way, (name, ours, other) in ways.items():
+            if given.only in (None, way):
+                label = {"what": f"generating ({way}), {sizes}", "peer_name": name}
+                measure(label, ours, other, streams * new, given.repeats, wait, given.skip_peer)
+    engine.close()
+
+
+def through_engine(engine: Engine, prompts: torch.Tensor, decode: Settings) -> list[list[int]]:
+    """Each row as a request; all at once."""
+    left, found = threading.Semaphore(0), dict[int, list[int]]()
+
+    def teller(row: int) -> Callable[[object], None]:
+        def tell(event: object) -> None:
+            if isinstance(event, Done):
+                found[row] = event.answers[0].ids
+                left.release()
+
+        return tell
+
+    for row, prompt in enumerate(prompts):
+        longest = torch.full((1,), decode.max_new_tokens, device=prompts.device)
+        limits = Limits(prompt[None], END, longest)
+        assert engine.submit(Request(limits, decode, teller(row)))
+    for _ in prompts:
+        left.acquire()
+    return [found[row] for row in sorted(found)]
+
+
+def measure(
+    label: dict[str, object],
+    ours: Callable[[], object],
+    peer: Callable[[], object],
+    tokens: int,
+    repeats: int,
+    wait: Callable[[], None],
+    alone: bool,
+) -> None:
+    sides = {"ours": ours} if alone else {"ours": ours, "peer": peer}
+    for side in sides.values():
+        side()
+        side()  # what is captured or compiled is, by now
+    seconds = race(sides, repeats, wait)
+    label = {**label, "unit": "tokens/s", "versions": versions()}
+    if alone:
+        tell({**label, "ours": round(tokens / min(seconds["ours"]), 1)})
+        return
+    rows: list[object] = list(zip(ours(), peer(), strict=True))  # type: ignore[call-overload]
+    same = [a == b for a, b in rows]  # type: ignore[misc]
+    figures = compare(seconds["ours"], seconds["peer"], tokens)
+    tell({**label, **figures, "agree": round(sum(same) / len(same), 4)})
 
 
 if __name__ == "__main__":

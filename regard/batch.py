@@ -257,10 +257,21 @@ class Texts(Batch):
 
 @dataclass(frozen=True)
 class Labelled(Texts):
-    """Texts that each have a class, several, or a number."""
+    """Texts that each have a class, several, or a number.
+
+    For a mean over the words of the whole batch, each row knows how many a row of it has.
+    """
 
     label: Tensor  # (B,) class; (B, C) which hold, as 0 and 1; or (B,) number
     weight: Tensor  # (B,) how much each row counts
+    worth: Tensor  # (B,) words to predict a row of the whole batch
+
+    @classmethod
+    def of(cls, texts: Sequence[Tensor], label: Tensor, weight: Tensor) -> Labelled:
+        """A whole batch of ids, lengths and segments."""
+        ids, lengths, segments = texts
+        words = (lengths - 1).clamp_min(0).float().mean().clamp_min(1e-9)
+        return cls(ids, lengths, segments, label, weight, words.expand(len(label)).clone())
 
     @property
     def labels(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -46,6 +47,9 @@ def main() -> NoReturn:
     """Run a command; a user's mistake is one line on stderr and status 2."""
     status: Any = 0
     try:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is told by number
+                stream.reconfigure(errors="backslashreplace")
         status = app(standalone_mode=False, prog_name="regard")
     except typer.Abort:
         print("\nregard: interrupted.", file=sys.stderr)
@@ -78,14 +82,13 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="train anew")] = False,
 ) -> None:
     """The main job on the bundled corpus: train, score, translate, draw."""
-    from rich.console import Console
     from rich.table import Table
 
     from . import terminal
     from .data.read import Faults
     from .see.run import load
 
-    console = Console()
+    console = terminal.console()
     if fresh or not (run / "README.md").is_file():
         console.print("English to French on 94,000 short sentences of Tatoeba (CC BY 2.0 FR).")
         _train("translate-tatoeba", [], run, fresh)
@@ -112,7 +115,7 @@ def demo(
         f"regard serve {run}                             # the same, in a browser and for programs",
         "regard recipes                                   # what else can be trained",
     ):
-        console.print(f"  {line}", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -159,21 +162,23 @@ def train(
 def evaluate(
     run: RunFolder,
     settings: Overrides = None,
-    on: Annotated[str, typer.Option(help="valid or test")] = "test",
+    on: Annotated[
+        str, typer.Option(help="valid or test; default test, where there are such data")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Score a run on its test data."""
-    from rich.console import Console
-
     from . import terminal
 
-    if on not in ("valid", "test"):
+    if on not in ("", "valid", "test"):
         raise InputError(f"--on must be valid or test, but is '{on}'.")
     scores = _load(run, settings or []).evaluate(on)
+    if not on and scores["on"] != "test":
+        print(f"regard: the run has no data.test; scored on {scores['on']}.", file=sys.stderr)
     if as_json:
-        print(json.dumps(scores, ensure_ascii=False))
+        print(terminal.json_line(scores))
     else:
-        terminal.print_scores(Console(), scores)
+        terminal.print_scores(terminal.console(), scores)
 
 
 @app.command()
@@ -228,7 +233,7 @@ def predict(
             terminal.write_on(trained, chunk, first)
         else:
             for answer in trained.predict(chunk, first):
-                print(json.dumps(answer.json(), ensure_ascii=False) if as_json else answer.output)
+                print(terminal.json_line(answer.json()) if as_json else answer.output)
                 if answer.warning and not as_json:
                     print(f"regard: {answer.warning}.", file=sys.stderr)
         sys.stdout.flush()
@@ -286,12 +291,17 @@ def serve(
     origin: Annotated[
         list[str] | None, typer.Option(help="a web site that may ask from a browser (CORS)")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="a name that the server answers to, beside localhost and --host"),
+    ] = None,
     max_body: Annotated[int, typer.Option(help="bytes of a request")] = 2**20,
     max_prompt: Annotated[int, typer.Option(help="tokens of a prompt")] = 16384,
     max_tokens: Annotated[int, typer.Option(help="tokens asked for")] = 4096,
     max_batch: Annotated[int, typer.Option(help="answers written at the same time")] = 64,
     max_queue: Annotated[int, typer.Option(help="requests that may wait")] = 256,
     max_seconds: Annotated[float, typer.Option(help="until an answer must be there")] = 120.0,
+    max_connections: Annotated[int, typer.Option(help="open at the same time")] = 1000,
 ) -> None:
     """HTTP API and web page: OpenAI's routes, any task, what attends to what."""
     try:
@@ -305,7 +315,7 @@ def serve(
 
     limits = Limits(
         body=max_body, prompt=max_prompt, new_tokens=max_tokens, rows=max_batch,
-        waiting=max_queue, seconds=max_seconds,
+        waiting=max_queue, seconds=max_seconds, connections=max_connections,
     )  # fmt: skip
     for name, value in vars(limits).items():
         if not value > 0:
@@ -316,7 +326,7 @@ def serve(
             file=sys.stderr,
         )
     print(f"http://{host}:{port}  ({', '.join(str(run) for run in runs)}); Ctrl-C ends", flush=True)
-    listen(runs, host, port, api_key, limits, device, origin or [])
+    listen(runs, host, port, api_key, limits, device, origin or [], allow_host or [])
 
 
 @app.command()
@@ -334,10 +344,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Quality, size, speed and cost of runs side by side; settings go to what is trained."""
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
+    from . import terminal
     from .see.compare import WRITERS
     from .see.compare import compare as side_by_side
     from .see.save import check_kind
@@ -361,17 +370,17 @@ def compare(
     found = side_by_side(folders, on)
     if as_json:
         for row in found.rows():
-            print(json.dumps(row, ensure_ascii=False))
+            print(terminal.json_line(row))
     else:
         heads = [head for head, _ in found.columns()]
         for rows in ([heads, *found.cells()], found.lengths()):
             if rows:
                 table = Table(*rows[0])
                 for cells in rows[1:]:
-                    table.add_row(*map(escape, cells))
-                Console().print(table)
+                    table.add_row(*cells)
+                terminal.console().print(table)
         for note in found.notes():
-            Console().print(note, highlight=False)
+            terminal.console().print(note, highlight=False)
     if out is not None:
         print(found.save(out), file=sys.stderr if as_json else sys.stdout)
 
@@ -404,14 +413,18 @@ def export(
 @app.command()
 def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False) -> None:
     """Parameters, FLOPs, memory, time, kWh and CO2e before training."""
+    import torch
+
     from .tasks import TASKS
     from .train.cost import estimate
+    from .train.distil import make_loss
     from .train.recipe import read
 
     whole = read(recipe, settings or [])
     task = TASKS[whole.task_kind]
     batch = task.blank(whole.task, whole.train.batch_tokens)
-    bill = estimate(whole.build, whole.usual_sizes(), whole.train, batch, task.loss)
+    loss = make_loss(task, whole.train, torch.device("meta"))
+    bill = estimate(whole.build, whole.usual_sizes(), whole.train, batch, loss)
     if as_json:
         print(json.dumps(bill))
         return
@@ -479,12 +492,10 @@ def _train(
     """Train with the progress drawn; Ctrl-C saves first."""
     import os
 
-    from rich.console import Console
-
     from . import terminal
     from .see.run import train as start
 
-    console = Console(stderr=to_stderr)
+    console = terminal.console(stderr=to_stderr)
     asked: list[int] = []
     leads = os.environ.get("RANK", "0") == "0"
     drawing = terminal.Drawing(console) if leads else None

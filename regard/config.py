@@ -181,10 +181,12 @@ def _literal(value: Any) -> str:
 
 
 def _check(kind: type, section: str, key: str, given: Value) -> Any:
-    hint = _hints(kind)[key]
+    hint, said = _hints(kind)[key], given.value
+    if type(said) is int and given.origin == "command line" and get_args(hint)[:1] == (str,):
+        said = str(said)  # a shell takes the quotes away that would make 1 a name
     try:
         # Through JSON, so that a TOML array fits a tuple while strictness keeps "3" from being 3.
-        value = TypeAdapter(hint).validate_json(json.dumps(given.value), strict=True)
+        value = TypeAdapter(hint).validate_json(json.dumps(said), strict=True)
     except (ValidationError, TypeError, ValueError) as error:
         reason = "a text, a number, true or false, or a list"
         if isinstance(error, ValidationError):

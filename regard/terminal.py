@@ -12,7 +12,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -32,6 +31,17 @@ if TYPE_CHECKING:
     from .train.events import Event
 
 
+def console(stderr: bool = False) -> Console:
+    """Where names and answers are shown as they are: no [markup] and no :emoji: in them."""
+    return Console(stderr=stderr, markup=False, emoji=False)
+
+
+def json_line(row: Any) -> str:
+    """One line of JSON, in letters that standard output has."""
+    plain = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
+    return json.dumps(row, ensure_ascii=plain)
+
+
 class Drawing:
     """Training's events as a live bar on a terminal, as plain lines elsewhere."""
 
@@ -45,7 +55,7 @@ class Drawing:
                 TextColumn("step"),
                 MofNCompleteColumn(),
                 BarColumn(None),
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 TimeRemainingColumn(),
                 console=console,
             )
@@ -54,7 +64,7 @@ class Drawing:
         getattr(self, type(event).__name__.lower())(event)
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self.console.print(text, highlight=False, soft_wrap=True)
 
     def begun(self, event: Any) -> None:
         self.training, self.steps = True, event.steps
@@ -66,6 +76,8 @@ class Drawing:
         )
         if event.left_out:
             self.say(f"{event.left_out:,} lines left out")
+        for note in event.notes:
+            self.say(f"note: {note}")
         for fault in event.faults:
             self.say(f"left out: {fault}")
         if self.bar is not None:
@@ -114,10 +126,10 @@ def print_scores(console: Console, scores: dict[str, Any]) -> None:
 
 def print_ablation(found: dict[str, Any]) -> None:
     table = Table("silenced", "head", found["metric"], "answer")
-    table.add_row("nothing", "", _number(found["whole"]), escape(found["output"]))
+    table.add_row("nothing", "", _number(found["whole"]), found["output"])
     for row in found["heads"]:
-        table.add_row(row["name"], str(row["head"]), _number(row["value"]), escape(row["output"]))
-    Console().print(table)
+        table.add_row(row["name"], str(row["head"]), _number(row["value"]), row["output"])
+    console().print(table)
 
 
 def _number(value: float | None) -> str:
@@ -130,7 +142,7 @@ def print_logprobs(trained: Run, texts: Sequence[str], as_json: bool) -> None:
         total = sum(value for _, value in found if value is not None)
         if as_json:
             row = {"input": text, "score": total, "tokens": [t for t, _ in found]}
-            print(json.dumps({**row, "logprobs": [v for _, v in found]}, ensure_ascii=False))
+            print(json_line({**row, "logprobs": [v for _, v in found]}))
             continue
         for token, value in found:
             print(f"{token}\t{'' if value is None else f'{value:.4f}'}")
@@ -212,7 +224,7 @@ def counted(chunks: Iterator[list[str]], shown: bool) -> Iterator[list[str]]:
         yield from chunks
         return
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} lines"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    with Progress(*columns, console=console(stderr=True)) as bar:
         task = bar.add_task("", total=None)
         for chunk in chunks:
             yield chunk

@@ -9,9 +9,11 @@ import sys
 import time
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.conftest import OFFLINE, ROOT
-from tests.toys import sentences, translate
+from tests.toys import sentences, translate, write_recipe
 
 COMMANDS = ("demo", "recipes", "train", "evaluate", "predict", "see", "cost")
 
@@ -111,18 +113,24 @@ def test_a_finished_run_is_not_overwritten(main, toy):
     main("train", toy.name, "train.steps=3", "--run", "r", "--fresh")
 
 
+LONGER = ("train.steps=60", "train.save_every=60", "train.log_every=1")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The weights of `toy` where nobody interrupts, with one thread as below."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    command = [sys.executable, "-m", "regard", "train", write_recipe(folder, train=300).name]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, *LONGER], env=env, cwd=folder, capture_output=True, check=True)
+    return load_file(folder / "runs/toy/model.safetensors")
+
+
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_saves_and_goes_on(toy, tmp_path, main, kind):
-    command = [
-        sys.executable,
-        "-m",
-        "regard",
-        "train",
-        toy.name,
-        "train.steps=3000",
-        "train.save_every=3000",
-    ]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+def test_interrupted_saves_and_goes_on(toy, tmp_path, main, kind, uninterrupted):
+    """And ends, when the same command is given again, in the weights of who was not interrupted."""
+    command = [sys.executable, "-m", "regard", "train", toy.name, *LONGER]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -134,14 +142,91 @@ def test_interrupted_saves_and_goes_on(toy, tmp_path, main, kind):
     assert process.returncode == 128 + kind
     assert "saved in runs/toy; the same command goes on from there." in errors
     (checkpoint,) = (tmp_path / "runs/toy").glob("checkpoint-*")
-    assert 10 <= int(checkpoint.name.removeprefix("checkpoint-")) < 3000
+    step = int(checkpoint.name.removeprefix("checkpoint-"))
+    assert 10 <= step < 60
     said = main("predict", "runs/toy", "one cats").out
     assert said.endswith("\n")
     refused = main("train", toy.name, "train.steps=7", status=2).err
     assert (
-        "the unfinished run here has train.steps=3000, but now it is 7; --fresh deletes it"
-        in refused
+        "the unfinished run here has train.steps=60, but now it is 7; --fresh deletes it" in refused
     )
+    again = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert f"; going on from step {step}\n" in again.stdout
+    assert "The run is in runs/toy" in again.stdout
+    found = load_file(tmp_path / "runs/toy/model.safetensors")
+    assert found.keys() == uninterrupted.keys()
+    for name, value in uninterrupted.items():
+        assert torch.equal(found[name], value), name
+
+
+NAME = "[/red] :smile: [bold]"
+
+
+def test_names_are_shown_as_they_are(main, toy, monkeypatch):
+    """What looks like markup in a name, an input or a label is none."""
+    monkeypatch.setenv("COLUMNS", "300")
+    small = ("train.steps=2", "train.evaluate_every=2")
+    assert f"The run is in {NAME}\n" in main("train", toy.name, *small, "--run", NAME).out
+    assert "this run is finished" in main("train", toy.name, *small, "--run", NAME, status=2).err
+    assert main("predict", NAME, "one [/red] cats").out
+    assert "bleu" in main("evaluate", NAME).out
+    main("train", toy.name, *small, "train.seed=1", "--run", "other")
+    said = main("compare", NAME, "other").out
+    assert "red] :smile: [bold]" in said
+    said = main("see", NAME, "one [/red] cats", "--ablate", "--examples", "2", "--out", "[x].json")
+    assert said.out.endswith("[x].json\n")
+
+
+def test_scores_of_any_label_are_shown(capsys):
+    from regard import terminal
+
+    scores = {"on": "test", "examples": 3, "f1": {"[/red]": 0.5, ":smile:": 1.0}}
+    terminal.print_scores(terminal.console(), scores)
+    said = capsys.readouterr().out
+    assert "f1: [/red]" in said and "f1: :smile:" in said
+
+
+def test_a_terminal_of_few_letters_ends_no_command(toy, tmp_path):
+    """In ASCII, what cannot be shown is shown by its number; JSON stays JSON."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+           "PYTHONIOENCODING": "ascii", "COLUMNS": "120"}  # fmt: skip
+    for part in ("train", "valid", "test"):
+        path = tmp_path / f"{part}.fr"
+        path.write_text(path.read_text().replace("chats", "chätš"))
+    script = (
+        "import sys, regard.cli\n"
+        "for words in {}:\n"
+        "    sys.argv = ['regard', *words]\n"
+        "    try:\n"
+        "        regard.cli.main()\n"
+        "    except SystemExit as end:\n"
+        "        print('status', end.code or 0, flush=True)\n"
+    )
+    few = ["train.steps=60", "train.evaluate_every=60"]
+    lines = [
+        ["train", toy.name, *few, "--run", "é→"],
+        ["predict", "é→", "one cats", "two cats"],
+        ["predict", "é→", "one cats", "--json"],
+        ["evaluate", "é→"],
+        ["evaluate", "é→", "--json"],
+        ["recipes"],
+        ["recipes", "translate-tatoeba", "--all"],
+        ["predict", "nö", "x"],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", script.format(lines)],
+        env=env, cwd=tmp_path, capture_output=True, timeout=110, check=True,
+    )  # fmt: skip
+    said = done.stdout.decode("ascii").split("status ")
+    assert [part[0] for part in said[1:]] == ["0"] * 7 + ["2"], done.stderr
+    assert "Traceback" not in done.stderr.decode("ascii")
+    assert "The run is in \\xe9\\u2192" in said[0]
+    assert "ch\\xe4t\\u0161" in said[1]
+    assert "chätš" in json.loads(said[2].partition("\n")[2])["output"]
+    assert json.loads(said[4].partition("\n")[2])["on"] == "test"
+    assert "n\\xf6: a run folder is needed" in done.stderr.decode("ascii")
 
 
 WRONG = {
@@ -193,10 +278,6 @@ WRONG = {
     "data to be got": (
         ["train", "translate-multi30k-en-de"],
         "data/multi30k/train.en.gz: no such file, though data.train names it; get the raw text of github.com/multi30k/dataset (task 1) and set data.root=FOLDER.",
-    ),
-    "vocabulary too large": (
-        ["train", "{toy}", "text.kind=bpe", "text.size=9000"],
-        "text.size: 9000 entries were asked for, but the data allow only",
     ),
     "too long for a batch": (
         ["train", "{toy}", "train.batch_tokens=3"],

@@ -1,5 +1,6 @@
 """Every shipped recipe is complete, says what it is for, and runs for two steps."""
 
+import asyncio
 import gzip
 import json
 import re
@@ -12,6 +13,11 @@ import regard
 from regard import config
 from regard.corpora.stories import generate
 from regard.data.read import lines, whole_lines
+from regard.serve import look, schema
+from regard.serve.completion import Completing
+from regard.serve.hosted import Hosted
+from regard.serve.limits import Limits
+from regard.serve.metrics import Metrics
 from regard.train.recipe import read
 from tests.toys import sentences, translate
 
@@ -37,15 +43,14 @@ def test_what_is_printed_whole_can_be_read_back(name, tmp_path):
     assert tomllib.loads(path.read_text(encoding="utf-8"))["train"]["steps"] == recipe.train.steps
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_trains_for_two_steps(name, tmp_path):
-    """On its own data where they are shipped; else on toy files; always with a smaller model."""
+def shrunk(name, folder):
+    """What makes two quick steps of a recipe; the files that it needs are written."""
     recipe = read(name)
     overrides = ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2"]
     overrides += ["decode.max_new_tokens=16", "train.accumulate=1"]
     overrides += ["model.from="] if recipe.model_from else []
     if "corpora" not in recipe.data.root or recipe.task_kind == "translate":  # the walk reads it
-        overrides += [f"data.root={tmp_path}", *WRITE[recipe.task_kind](recipe, tmp_path)]
+        overrides += [f"data.root={folder}", *WRITE[recipe.task_kind](recipe, folder)]
     overrides += ["model.width=32"]
     overrides += ["model.hidden=32"] if hasattr(recipe.model, "hidden") else []
     overrides += ["model.heads=4"] if hasattr(recipe.model, "heads") else []
@@ -53,13 +58,40 @@ def test_it_trains_for_two_steps(name, tmp_path):
     overrides += ["data.test="] if recipe.task_kind == "text-to-text" else []
     if recipe.train.teacher:
         more = [o.replace("depth=2", "depth=4") for o in overrides]
-        regard.train("lm-shakespeare", *more, "data.valid=", "data.test=", run=tmp_path / "teacher")
-        overrides += [f"train.teacher={tmp_path / 'teacher'}"]
+        regard.train("lm-shakespeare", *more, "data.valid=", "data.test=", run=folder / "teacher")
+        overrides += [f"train.teacher={folder / 'teacher'}"]
+    return overrides
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_trains_for_two_steps(name, tmp_path):
+    """On its own data where they are shipped; else on toy files; always with a smaller model."""
+    recipe, overrides = read(name), shrunk(name, tmp_path)
     run = regard.train(name, *overrides, run=tmp_path / "run")
     asked = ASKED.get(recipe.task_kind, "two")
     asked += "\ttwo cats" if getattr(recipe.task, "pair", "") else ""
     assert run.predict([asked])[0].input == asked
     assert (Path(run.folder) / "results.json").is_file()
+    asyncio.run(is_served(run, asked))
+
+
+async def is_served(run, asked):
+    """Whatever `predict` answers, a server answers too, and the same."""
+    hosted = Hosted(run, Limits())
+    try:
+        fixed = {"seed": 3, "kind": "sample"} if run.recipe.decode.kind == "sample" else {}
+        (told,) = await hosted.predict([asked], fixed)
+        own = regard.load(run.folder, *(f"decode.{k}={v}" for k, v in fixed.items()))
+        assert told["output"] == own.predict([asked])[0].output
+        if hosted.writes:
+            said = schema.Completion(prompt=asked, max_tokens=5, seed=3 if fixed else None)
+            whole = await Completing(hosted, said, Limits(), Metrics()).whole()
+            assert whole["choices"][0]["finish_reason"] in ("stop", "length")
+        if run.model.looks:
+            looked = schema.Attention(input=asked, parameters=fixed)
+            assert (await look.into(hosted, looked, Limits()))["looks"]
+    finally:
+        hosted.close(1)
 
 
 ASKED = {
@@ -71,7 +103,7 @@ ASKED = {
 
 def put(path, text):
     raw = text.encode()
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
 
 

@@ -23,9 +23,7 @@ class Order:
     can be short. A batch is as wide as the bucket's bound at most, and rows × bound ≤ `budget`.
     """
 
-    def __init__(
-        self, lengths: NDArray[np.int32], budget: int, seed: int, multiple: int = 1
-    ) -> None:
+    def __init__(self, lengths: NDArray[np.int32], budget: int, seed: int) -> None:
         """`lengths` (N, fields): the longest field of a row decides its bucket."""
         widest = lengths.max(1)
         if len(widest) == 0:
@@ -38,7 +36,7 @@ class Order:
             )
         self.seed, self.budget = seed, budget
         self.second = lengths.min(1)
-        self.bounds = np.array(bounds(int(widest.max()), multiple, budget))
+        self.bounds = np.array(bounds(int(widest.max()), budget))
         self.bucket = np.searchsorted(self.bounds, widest).astype(np.int16)
         self.counts = np.bincount(self.bucket, minlength=len(self.bounds))
         self.rows_at = np.maximum(budget // self.bounds, 1)
@@ -116,10 +114,9 @@ class Shuffled:
         return np.argsort(self.lengths, kind="stable")[first : first + self.rows]
 
 
-def bounds(longest: int, multiple: int, budget: int) -> list[int]:
-    """Upper bounds of the buckets: they widen by an eighth, and by `multiple` at least."""
-    edges = [multiple]
+def bounds(longest: int, budget: int) -> list[int]:
+    """Upper bounds of the buckets: they widen by an eighth, and by one at least."""
+    edges = [1]
     while edges[-1] < longest:
-        step = max(multiple, edges[-1] // 8 // multiple * multiple)
-        edges.append(edges[-1] + step)
+        edges.append(edges[-1] + max(1, edges[-1] // 8))
     return [min(edge, budget) for edge in edges]

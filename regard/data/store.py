@@ -1,7 +1,8 @@
 """Tokenised examples on disk, memory-mapped: what a run reads over and over.
 
 A store is a folder named by the content of all that made it. Each field (source, target, …) is two
-flat files: the ids of all rows one after another, and where each row begins.
+flat files: the ids of all rows one after another, and where each row begins. `store.json` has every
+file's size and a sum of each of its blocks, so that a damaged file is never taken for data.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,65 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .read import Faults
 
+BLOCK = 2**20  # bytes that have a sum of their own; a multiple of every number's size
+
+
+class Column:
+    """Numbers on disk, mapped; a block of them is held against its sum when it is first touched."""
+
+    def __init__(self, path: Path, kind: str, size: int, sums: Sequence[int]) -> None:
+        if path.stat().st_size != size:
+            raise damaged(path)
+        # An empty file cannot be mapped; a plain view of a map is quicker than the map itself.
+        mapped = np.memmap(path, kind, "r").view(np.ndarray) if size else np.zeros(0, kind)
+        self.numbers: NDArray[np.integer[Any]] = mapped
+        self.path, self.sums = path, sums
+        self.shift = (BLOCK // mapped.itemsize).bit_length() - 1  # of a place to its block
+        self.new = np.ones(len(sums), np.bool_)  # blocks that nobody has touched yet
+        self.checked = not sums
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, places: int | slice | NDArray[np.integer[Any]]) -> Any:
+        """One number, or an array of them; places in an array are counted from the front."""
+        if not self.checked:
+            self._check(places)
+        return self.numbers[places]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self[:], dtype, copy=copy)
+
+    def tolist(self) -> list[int]:
+        found: list[int] = self[:].tolist()
+        return found
+
+    def _check(self, places: int | slice | NDArray[np.integer[Any]]) -> None:
+        touched: Any
+        if isinstance(places, int):
+            places = slice(places, places + 1 or None)
+        if isinstance(places, slice):
+            inside = range(*places.indices(len(self)))
+            ends = (inside[0], inside[-1]) if inside else (0, -1)
+            touched = np.arange(min(ends) >> self.shift, (max(ends) >> self.shift) + 1)
+        else:
+            touched = places >> self.shift
+        if not (new := self.new[touched]).any():
+            return
+        for block in np.unique(touched[new]).tolist():
+            content = self.numbers[block << self.shift : (block + 1) << self.shift]
+            if zlib.crc32(content.data) != self.sums[block]:
+                raise damaged(self.path)
+            self.new[block] = False
+        self.checked = not self.new.any()
+
+
+def damaged(path: Path) -> DataError:
+    return DataError(
+        f"{path.parent}: the tokenised data must be as they were written, but {path.name} is "
+        "damaged; delete this folder, it will be made anew."
+    )
+
 
 class Store:
     """Rows of ids by field, read without loading the files."""
@@ -28,18 +89,14 @@ class Store:
         meta = json.loads((folder / "store.json").read_text())
         self.rows: int = meta["rows"]
         self.skipped: int = meta["skipped"]
-        self._ids, self._starts = {}, {}
-        for name in meta["fields"]:
-            # An empty file cannot be mapped.
-            ids = folder / f"{name}.ids"
-            self._ids[name] = (
-                np.memmap(ids, meta["type"], "r")
-                if ids.stat().st_size
-                else np.zeros(0, meta["type"])
-            )
-            self._starts[name] = np.memmap(folder / f"{name}.starts", np.int64, "r")
+        self._ids: dict[str, Column] = {}
+        self._starts: dict[str, NDArray[np.int64]] = {}
+        for name, (ids, starts) in meta["fields"].items():
+            self._ids[name] = Column(folder / f"{name}.ids", meta["type"], *ids)
+            # They are few, and all are looked at to plan the batches.
+            self._starts[name] = Column(folder / f"{name}.starts", "int64", *starts)[:]
 
-    def flat(self, name: str) -> NDArray[np.unsignedinteger[Any]]:
+    def flat(self, name: str) -> Column:
         """All rows one after another."""
         return self._ids[name]
 
@@ -95,8 +152,8 @@ def cached(
     if folder.is_dir():
         try:
             return Store(folder)
-        except (OSError, ValueError, KeyError):  # it is only a cache
-            shutil.rmtree(folder)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
+            shutil.rmtree(folder, ignore_errors=True)  # it is only a cache
     return write(folder, chunks, size, faults, f"{files[0]}: there must be {what}")
 
 
@@ -112,6 +169,25 @@ def fingerprint(files: Sequence[Path], *others: str) -> str:
     return digest.hexdigest()
 
 
+class Summed:
+    """A file that is written, with the sums of its blocks."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("wb")
+        self.size, self.sums = 0, list[int]()
+
+    def write(self, data: bytes) -> None:
+        self.file.write(data)
+        rest = memoryview(data)
+        while rest:
+            room = BLOCK - self.size % BLOCK
+            if room == BLOCK:
+                self.sums.append(0)
+            self.sums[-1] = zlib.crc32(rest[:room], self.sums[-1])
+            self.size += min(room, len(rest))
+            rest = rest[room:]
+
+
 def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, wanted: str) -> Store:
     """Write chunks of rows beside `folder` and rename them into place: a store is whole or absent.
 
@@ -125,13 +201,13 @@ def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, want
     try:
         work.mkdir(parents=True)
         rows, ends = 0, {}
-        ids, starts = {}, {}
+        ids, starts = dict[str, Summed](), dict[str, Summed]()
         try:
             for chunk in chunks:
                 for name, lists in chunk.items():
                     if name not in ids:
-                        ids[name] = (work / f"{name}.ids").open("wb")
-                        starts[name] = (work / f"{name}.starts").open("wb")
+                        ids[name] = Summed(work / f"{name}.ids")
+                        starts[name] = Summed(work / f"{name}.starts")
                         starts[name].write(np.zeros(1, np.int64).tobytes())
                         ends[name] = 0
                     counts = np.fromiter(map(len, lists), np.int64, len(lists))
@@ -142,20 +218,26 @@ def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, want
                 rows += len(next(iter(chunk.values())))
         finally:
             for file in (*ids.values(), *starts.values()):
-                file.close()
+                file.file.close()
         if not rows:
             raise DataError(f"{wanted}, but there is none.")
         meta = {
             "rows": rows,
-            "fields": list(ids),
             "type": np.dtype(kind).name,
             "skipped": faults.count - before,
+            "fields": {
+                name: [[file.size, file.sums] for file in (ids[name], starts[name])] for name in ids
+            },
         }
         (work / "store.json").write_text(json.dumps(meta))
         if folder.is_dir():  # another process was faster; the same name is the same content
             shutil.rmtree(work)
         else:
+            # On disk before it has its name: power may fail at any time.
+            for path in (*work.iterdir(), work):
+                settle(path)
             work.rename(folder)
+            settle(folder.parent)
     except OSError as error:
         shutil.rmtree(work, ignore_errors=True)
         raise DataError(
@@ -165,6 +247,15 @@ def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, want
         shutil.rmtree(work, ignore_errors=True)
         raise
     return Store(folder)
+
+
+def settle(path: Path) -> None:
+    """Have the disk keep what a file or a folder holds."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def clean(cache: Path) -> None:

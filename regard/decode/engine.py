@@ -39,27 +39,37 @@ class StoppedError(Exception):
 
 
 class Job:
-    """Something to do with the model, and whom to tell."""
+    """Something to do with the model, and whom to tell; where it yields, the others have a turn."""
 
     def __init__(
         self, work: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
     ) -> None:
         self.work, self.then, self.cancelled = work, then, False
+        self.turns: Iterator[Any] | None = None
 
     def cancel(self) -> None:
         """It is not begun, or stops at the next layer."""
         self.cancelled = True
 
-    def do(self) -> None:
+    def go_on(self) -> bool:
+        """Do some of it; whether that was all."""
         if self.cancelled:
-            return
+            return True
         try:
             with stopping(lambda: self.cancelled):
-                result = self.work()
+                if self.turns is None:
+                    result = self.work()
+                    if not isinstance(result, Iterator):
+                        self.then(result, None)
+                        return True
+                    self.turns = result
+                next(self.turns)
+                return False
+        except StopIteration as end:
+            self.then(end.value, None)
         except BaseException as error:
             self.then(None, error)
-        else:
-            self.then(result, None)
+        return True
 
 
 @contextmanager
@@ -165,18 +175,13 @@ class Engine:
     def _work(self) -> None:
         while True:
             with self.changed:
-                while not (self.waiting or self.running or self.jobs or self.reading):
+                while not (self.waiting or self.running or self.jobs or self.reading or self.job):
                     if self.leaving:
                         return
                     self.changed.wait()
             try:
                 self._drop_cancelled()
-                if self.jobs:
-                    self.job = self.jobs.popleft()
-                    try:
-                        self.job.do()
-                    finally:
-                        self.job = None
+                self._work_on()
                 left = PIECE
                 while left > 0 and (read := self._read_on(left)):
                     left -= read
@@ -184,6 +189,13 @@ class Engine:
                     self._step()
             except BaseException as error:  # a fault of the model is told to all who wait for it
                 self._fail(error)
+
+    def _work_on(self) -> None:
+        """One turn of the job that is next."""
+        if self.job is None and self.jobs:
+            self.job = self.jobs.popleft()
+        if self.job is not None and self.job.go_on():
+            self.job = None
 
     def _drop_cancelled(self) -> None:
         if self.reading is not None and self.reading[0].cancelled:

@@ -168,28 +168,25 @@ class InPlace:
 @contextmanager
 def capturing() -> Iterator[Callable[..., Any]]:
     """What comes first sets libraries up on a stream beside; what is then recorded is captured."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
+    side, before = torch.cuda.Stream(), torch.cuda.current_stream()
+    side.wait_stream(before)
     cached = torch.is_autocast_cache_enabled()
 
     @contextmanager
     def record(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
         torch.cuda.set_stream(before)
         before.wait_stream(side)
-        torch.set_autocast_cache_enabled(False)  # a captured graph must make its own casts
-        torch.clear_autocast_cache()
-        try:
-            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-                yield
-        finally:
-            torch.set_autocast_cache_enabled(cached)
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            yield
 
-    before = torch.cuda.current_stream()
     torch.cuda.set_stream(side)
+    torch.set_autocast_cache_enabled(False)  # a captured graph must make its own casts
+    torch.clear_autocast_cache()
     try:
         yield record
     finally:
         torch.cuda.set_stream(before)
+        torch.set_autocast_cache_enabled(cached)
 
 
 def quickest(model: Any, settings: Settings) -> Generator:

@@ -201,7 +201,9 @@ class Rows:
             kind = CacheRows if isinstance(state.past, Cache) else CarriedRows
             self.past = kind(state.past, self.step)
             if state.memory is not None:
-                self.memory = MemoryRows(state.memory, self.step)
+                # A recurrent state may be as wide as its source, and no wider.
+                step = self.step if isinstance(state.past, Cache) else 1
+                self.memory = MemoryRows(state.memory, step)
         room = max(len(self.last), power_of_two(places.stop))
         self.past.put(state.past, places, room)
         if self.memory is not None and state.memory is not None:

@@ -21,26 +21,31 @@ class Settings:
     kind: Annotated[Literal["beam", "greedy", "sample"], "how the next token is chosen"] = "beam"
     num_beams: Annotated[int, Gt(0), Le(1000), "hypotheses kept at each step (beam)"] = 5
     num_return_sequences: Annotated[int, Gt(0), Le(1000), "answers for each input"] = 1
-    length_penalty: Annotated[float, "scores are divided by length to this power (beam)"] = 1.0
+    length_penalty: Annotated[
+        float, Ge(-10), Le(10), "scores are divided by length to this power (beam)"
+    ] = 1.0
     early_stopping: Annotated[
         bool | Literal["never"],
         "true: stop at num_beams answers; false: when none better is likely; never: "
         "when none can be",
     ] = False
     no_repeat_ngram_size: Annotated[
-        int, Ge(0), "n-grams of this size do not come twice; 0: they may"
+        int, Ge(0), Le(1000), "n-grams of this size do not come twice; 0: they may"
     ] = 0
-    min_new_tokens: Annotated[int, Ge(0), "no end before this many tokens"] = 0
+    min_new_tokens: Annotated[int, Ge(0), Lt(2**31), "no end before this many tokens"] = 0
     max_new_tokens: Annotated[int, Gt(0), Lt(2**31), "an end at this many tokens at the latest"] = (
         256
     )
     max_ratio: Annotated[
-        float, Ge(0), "an end at this many times the source's tokens plus 10; 0: no such limit"
+        float,
+        Ge(0),
+        Le(10**6),
+        "an end at this many times the source's tokens plus 10; 0: no such limit",
     ] = 3.0
     temperature: Annotated[
-        float, Gt(0), "below 1 bolder towards the likely, above 1 flatter (sample)"
+        float, Ge(1e-4), Le(100), "below 1 bolder towards the likely, above 1 flatter (sample)"
     ] = 1.0
-    top_k: Annotated[int, Ge(0), "draw among the k likeliest; 0: all (sample)"] = 0
+    top_k: Annotated[int, Ge(0), Lt(2**31), "draw among the k likeliest; 0: all (sample)"] = 0
     top_p: Annotated[float, Gt(0), Le(1), "draw among the likeliest that sum to p (sample)"] = 1.0
     min_p: Annotated[
         float, Ge(0), Le(1), "draw among those at least p times the likeliest (sample)"
@@ -49,7 +54,7 @@ class Settings:
         float, Gt(0), Le(1), "draw among the most typical that sum to p (sample)"
     ] = 1.0
     repetition_penalty: Annotated[
-        float, Gt(0), "above 1, what is written already becomes less likely"
+        float, Ge(0.01), Le(100), "above 1, what is written already becomes less likely"
     ] = 1.0
     stop: Annotated[list[str], "texts that end an answer and are cut off it"] = field(
         default_factory=list
@@ -63,7 +68,9 @@ class Settings:
         Literal["auto", "off", "full"],
         "auto: steps on a GPU are captured as graphs; full: and compiled, which takes a while",
     ] = "auto"
-    batch_tokens: Annotated[int, Gt(0), "source tokens decoded together, each beam counted"] = 8000
+    batch_tokens: Annotated[
+        int, Gt(0), Lt(2**31), "source tokens decoded together, each beam counted"
+    ] = 8000
 
     def __post_init__(self) -> None:
         given = {f.name for f in fields(self) if getattr(self, f.name) != f.default}

@@ -34,14 +34,20 @@ class Architecture(NamedTuple):
     repeats: tuple[str, ...] = ()  # endings of tensors that say again what another says, or nothing
 
 
+def shown(value: Any) -> str:
+    """What a file says, as it can be said in a line."""
+    said = f"'{value}'" if isinstance(value, str) and value.isprintable() else repr(value)
+    return said if len(said) < 80 else f"{said[:76]}…"
+
+
 def wanted(config: Config, key: str, *values: Any) -> Any:
     """A key that we know how to follow only where it has one of these values."""
     found = config.get(key, values[0])
     if found not in values:
         known = " or ".join(repr(value) for value in values)
         raise RunError(
-            f"config.json: {key} must be {known} to be imported, but is {found!r}; nothing is "
-            "guessed."
+            f"config.json: {key} must be {known} to be imported, but is {shown(found)}; nothing "
+            "is guessed."
         )
     return found
 
@@ -49,7 +55,7 @@ def wanted(config: Config, key: str, *values: Any) -> Any:
 def number(config: Config, key: str, default: float | None = None) -> Any:
     value = config.get(key, default)
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise RunError(f"config.json: {key} must be a number, but is {value!r}.")
+        raise RunError(f"config.json: {key} must be a number, but is {shown(value)}.")
     return value
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..errors import RunError
+from ..train.checkpoint import write_text
 from ..train.run import Run
 from . import hf
 from .folder import must_be_new
@@ -47,7 +49,45 @@ def write(run: Run, folder: Path) -> str:
                 converter.convert(str(folder), force=True)
         except (ValueError, KeyError, AttributeError) as error:
             raise RunError(f"CTranslate2 does not take such a model ({error}).") from error
+    options = how_to_ask(run)
+    write_text(folder / OPTIONS, json.dumps(options, indent=1) + "\n")
+    if options.get("beam_size", 1) > 1 and run.recipe.decode.early_stopping is not True:
+        said += (
+            "; CTranslate2 ends a search as decode.early_stopping=true does, so where the run "
+            "searches on, answers can differ"
+        )
     return said
+
+
+OPTIONS = "decode.json"  # what to call it with
+
+
+def how_to_ask(run: Run) -> dict[str, Any]:
+    """The options of `translate_batch` or `generate_batch` that answer as the run does.
+
+    Left to itself, CTranslate2 lets no answer be empty and writes any entry of the vocabulary.
+    Everything else that it is not told here is as the run has it.
+    """
+    decode, text = run.recipe.decode, hf.texts_of(run)[-1]
+    length = "max_length" if run.recipe.task_kind == "language" else "max_decoding_length"
+    never = {text.pad, text.bos, text.unk} - {-1, text.eos}
+    if run.recipe.task_kind == "language" and text.unk < 0:
+        never = set()
+    options: dict[str, Any] = {
+        "beam_size": decode.num_beams if decode.kind == "beam" else 1,
+        length: decode.max_new_tokens,
+        length.replace("max", "min"): decode.min_new_tokens,
+        "suppress_sequences": [[name] for name in text.tokens(sorted(never))],
+        "repetition_penalty": decode.repetition_penalty,
+        "no_repeat_ngram_size": decode.no_repeat_ngram_size,
+    }
+    if decode.kind == "beam":
+        options["length_penalty"] = decode.length_penalty
+        options["num_hypotheses"] = decode.num_return_sequences
+    if decode.kind == "sample":
+        options |= {"sampling_topk": decode.top_k, "sampling_topp": decode.top_p}
+        options["sampling_temperature"] = decode.temperature
+    return options
 
 
 def name_words(spec: Any, run: Run) -> None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePath
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import config as recipes
+from ..decode import Settings as Decode
 from ..errors import RunError
 from ..tasks import TASKS
+from ..text import Frame, Text
 from ..train import checkpoint
 from ..train.recipe import Recipe, resolve
 from ..train.run import Run
 from . import folder as folders
 from . import vocabulary
-from .architecture import Architecture, Config
+from .architecture import Architecture, Config, shown, wanted
 from .bert import BERT, DISTILBERT, ROBERTA
 from .gpt import GPT2, LLAMA
 from .marian import MARIAN, PEGASUS, in_halves
@@ -36,6 +40,10 @@ ARCHITECTURES: dict[str, Architecture] = {
     "marian": MARIAN,
     "pegasus": PEGASUS,
 }
+# How sentence-transformers calls our ways of pooling.
+POOLING = {
+    "cls_token": "first", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last",
+}  # fmt: skip
 OLD = {".gamma": ".weight", ".beta": ".bias"}  # how norms were once called
 
 
@@ -51,7 +59,7 @@ def without_repeats(
             name == "lm_head.weight"
             and tied
             and any(
-                n != name and t.shape == tensor.shape and t.equal(tensor)
+                n != name and t.shape == tensor.shape and (t.is_meta or t.equal(tensor))
                 for n, t in tensors.items()
             )
         ):
@@ -79,43 +87,102 @@ def rules_of(
 
 
 def read(folder: Path, run: Path) -> str:
-    """Make a run of a folder; a word on what it is."""
+    """Make a run of a folder; a word on what it is.
+
+    First everything is compared by its shapes, which cost nothing; a folder that asks for more than
+    it holds is refused before a number is read, and nothing is left of it.
+    """
     if not folder.is_dir():
         raise RunError(f"{folder}: there must be a Hugging Face folder, but there is none.")
-    if run.is_dir() and any(run.iterdir()):
+    if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise RunError(f"{run}: a run needs a folder of its own, but this one holds something.")
     config = folders.read_config(folder)
     kind = config.get("model_type")
-    if kind not in ARCHITECTURES:
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise RunError(
-            f"{folder / 'config.json'}: the architecture '{kind}' is not known here; known are "
-            f"{', '.join(ARCHITECTURES)}."
+            f"{folder / 'config.json'}: the architecture {shown(kind)} is not known here; known "
+            f"are {', '.join(ARCHITECTURES)}."
         )
     architecture = ARCHITECTURES[kind]
     task_kind = task_of(architecture, config, folder)
+    stored = folders.Stored(folder)
+    shapes = without_repeats(stored.shapes(), architecture, config)
+    stored.check(shapes)
+    recipe = recipe_of(folder, run, architecture, task_kind, config, shapes)
+    depth = recipe.model.depth + getattr(recipe.model, "decoder_depth", 0)
+    if depth > len(shapes):
+        raise RunError(
+            f"{folder / 'config.json'}: each of {depth} blocks must have tensors, but there are "
+            f"{len(shapes)} in all."
+        )
     texts = vocabulary.read(folder, kind, config)
-    tensors = without_repeats(folders.read_tensors(folder), architecture, config)
-    settings = architecture.settings(config, set(tensors))
-    settings, more = with_pooling(folder, settings, task_kind)
-    weights = to_ours(rules_of(architecture, settings, task_kind, set(tensors)), tensors, folder)
+    task = make_task(recipe, texts, config, folder, shapes)
+    with torch.device("meta"):
+        blank = recipe.build(task.sizes)
+    weights = to_ours(rules_of(architecture, recipe.model, task_kind, set(shapes)), shapes, folder)
+    checkpoint.put_weights(blank, weights, folder)
 
-    run.mkdir(parents=True, exist_ok=True)
-    recipe = make_recipe(run.resolve().name, task_kind, architecture.model, settings, config, more)
-    task = make_task(recipe, texts, config, folder)
+    tensors = folders.as_floats(without_repeats(stored.tensors(), architecture, config))
+    if tensors.keys() != shapes.keys():  # two that were taken for one have numbers of their own
+        recipe = recipe_of(folder, run, architecture, task_kind, config, tensors)
+    rules = rules_of(architecture, recipe.model, task_kind, set(tensors))
     model = recipe.build(task.sizes)
-    checkpoint.put_weights(model, weights, folder)
-    task.save(run)
+    checkpoint.put_weights(model, to_ours(rules, tensors, folder), folder)
+    count = sum(weight.numel() for weight in model.parameters())
+    with whole_or_gone(run):
+        task.save(run)
+        checkpoint.write_text(run / "recipe.toml", recipes.write(imported_rows(recipe)))
+        checkpoint.write_text(run / "config.json", recipe.config(task.sizes))
+        checkpoint.write_weights(run / "model.safetensors", checkpoint.weights_of(model))
+        checkpoint.write_text(run / "README.md", card(run.name, folder.name, config, recipe, count))
+    return f"{config_class(config)} as a run for the task {task_kind}, {count:,} parameters"
+
+
+@contextmanager
+def whole_or_gone(run: Path) -> Iterator[None]:
+    """A folder that is new or empty; what cannot be finished in it is taken away again."""
+    new = not run.exists()
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException as error:
+        for path in run.glob("*"):
+            path.unlink()
+        if new and run.is_dir():
+            run.rmdir()
+        if isinstance(error, OSError | UnicodeError):
+            raise RunError(f"{run}: the run could not be written ({error}).") from error
+        raise
+
+
+def recipe_of(
+    folder: Path,
+    run: Path,
+    architecture: Architecture,
+    task: str,
+    config: Config,
+    tensors: Mapping[str, Tensor],
+) -> Recipe:
+    """The recipe of a run that such a config and such tensors make."""
+    try:
+        settings = architecture.settings(config, set(tensors))
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{folder / 'config.json'}: its sizes must be numbers that go together, but do not "
+            f"({error})."
+        ) from error
+    settings, more = with_pooling(folder, settings, task)
+    name = run.resolve().name
+    return make_recipe(name, task, architecture.model, settings, config, more)
+
+
+def imported_rows(recipe: Recipe) -> dict[str, list[tuple[str, Any, str]]]:
     rows = recipe.rows("origin")
     rows["text"] = [
         ("vocabulary", "tokenizer.json", "imported") if row[0] == "vocabulary" else row
         for row in rows["text"]
     ]
-    checkpoint.write_text(run / "recipe.toml", recipes.write(rows))
-    checkpoint.write_text(run / "config.json", recipe.config(task.sizes))
-    checkpoint.write_weights(run / "model.safetensors", checkpoint.weights_of(model))
-    count = sum(weight.numel() for weight in model.parameters())
-    checkpoint.write_text(run / "README.md", card(run.name, folder.name, config, recipe, count))
-    return f"{config_class(config)} as a run for the task {task_kind}, {count:,} parameters"
+    return rows
 
 
 def config_class(config: Config) -> str:
@@ -128,7 +195,7 @@ def task_of(architecture: Architecture, config: Config, folder: Path) -> str:
     if name not in architecture.classes:
         raise RunError(
             f"{folder / 'config.json'}: 'architectures' must name one of "
-            f"{', '.join(architecture.classes)} to be imported, but names '{name}'."
+            f"{', '.join(architecture.classes)} to be imported, but names {shown(name)}."
         )
     return architecture.classes[name]
 
@@ -136,27 +203,27 @@ def task_of(architecture: Architecture, config: Config, folder: Path) -> str:
 def with_pooling(folder: Path, settings: Any, task: str) -> tuple[Any, dict[str, Any]]:
     """sentence-transformers folders say how a text's vectors become one."""
     modules = folder / "modules.json"
-    if task != "embed" or not modules.is_file():
+    if task != "embed" or folders.find(folder, modules.name) is None:
         return settings, {}
     try:
         named = [
-            (str(m["type"]).rpartition(".")[2], m["path"]) for m in json.loads(modules.read_text())
+            (m["type"].rpartition(".")[2], PurePath(m["path"]))
+            for m in folders.read_json(folder, modules.name, list)
         ]
-    except (ValueError, KeyError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError) as error:
         raise RunError(f"{modules}: not a readable list of modules ({error}).") from error
     odd = [name for name, _ in named if name not in ("Transformer", "Pooling", "Normalize")]
     if odd:
         raise RunError(f"{modules}: a module '{odd[0]}' is not known here; nothing is guessed.")
-    found = {"cls_token": "first", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
     more: dict[str, Any] = {"normalise": any(name == "Normalize" for name, _ in named)}
     for name, path in named:
         if name == "Transformer":
-            own = folders.read_json(folder / path / "sentence_bert_config.json")
+            own = folders.read_json(folder, f"{path}/sentence_bert_config.json")
             if isinstance(own.get("max_seq_length"), int):
                 more["context"] = min(own["max_seq_length"], settings.positions)
         if name == "Pooling":
-            says = folders.read_json(folder / path / "config.json")
-            chosen = [found[key] for key in found if says.get(f"pooling_mode_{key}")]
+            says = folders.read_json(folder, f"{path}/config.json")
+            chosen = [ours for key, ours in POOLING.items() if says.get(f"pooling_mode_{key}")]
             mode = says.get("pooling_mode")  # newer folders say it in one word
             if not chosen and isinstance(mode, str):
                 chosen = [{"cls": "first", "lasttoken": "last"}.get(mode, mode)]
@@ -196,21 +263,38 @@ def make_recipe(
     return resolve(name, given)
 
 
-def make_task(recipe: Recipe, texts: list[Any], config: Config, folder: Path) -> Any:
+def make_task(
+    recipe: Recipe, texts: list[Any], config: Config, folder: Path, shapes: Mapping[str, Tensor]
+) -> Any:
     kind = TASKS[recipe.task_kind]
     if recipe.task_kind in ("classify", "tag"):
-        return kind.imported(recipe.task, texts[0], labels_of(config, folder), config)
+        kinds = ("single_label_classification", "multi_label_classification", "regression")
+        wanted(config, "problem_type", None, *kinds)
+        labels = labels_of(
+            config, folder, max((len(s) for s in shapes.values() if s.dim()), default=0)
+        )
+        return kind.imported(recipe.task, texts[0], labels, config)
     if recipe.task_kind == "translate":
         return kind(recipe.task, texts[0], texts[-1])
     return kind(recipe.task, texts[0])
 
 
-def labels_of(config: Config, folder: Path) -> list[str]:
-    named = config.get("id2label") or {str(i): str(i) for i in range(config.get("num_labels", 2))}
+def labels_of(config: Config, folder: Path, most: int) -> list[str]:
+    """The names of the classes, of which there may be as many as a tensor has rows."""
+    path, named = folder / "config.json", config.get("id2label")
+    count = len(named) if isinstance(named, dict) and named else config.get("num_labels", 2)
+    if not isinstance(count, int) or not 0 < count <= most:
+        raise RunError(
+            f"{path}: num_labels must be how many classes the tensors have rows for, but is "
+            f"{shown(count)}."
+        )
     try:
-        return [str(named[str(i)]) for i in range(len(named))]
-    except (KeyError, TypeError) as error:
-        raise RunError(f"{folder / 'config.json'}: id2label must name classes 0, 1, ….") from error
+        labels = [str(named[str(i)]) if named else str(i) for i in range(count)]
+    except (LookupError, TypeError) as error:
+        raise RunError(f"{path}: id2label must name classes 0, 1, ….") from error
+    if len(set(labels)) < count:
+        raise RunError(f"{path}: id2label must name each class in its own way, but does not.")
+    return labels
 
 
 def card(name: str, source: str, config: Config, recipe: Recipe, parameters: int) -> str:
@@ -239,7 +323,11 @@ def write(run: Run, folder: Path) -> str:
         {n: t.cpu() for n, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
     )
     (folder / "model.safetensors").chmod(0o644)
-    write_vocabulary(run, folder, config)
+    # Segments are said only where the model tells them apart: others have no row for the second.
+    told = ["token_type_ids"] if getattr(settings, "segments", 0) > 1 else []
+    write_vocabulary(run, folder, config, ["input_ids", *told, "attention_mask"])
+    if run.recipe.task_kind == "embed":
+        write_modules(run, folder)
     return f"{config_class(config)}, {sum(t.numel() for t in tensors.values()):,} parameters"
 
 
@@ -274,8 +362,8 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
     config = {**architecture.config(settings), "architectures": [named[0]]}
     config |= {"vocab_size": text.size, "dtype": "float32", "use_cache": True}
     config |= {"eos_token_id": text.eos, "bos_token_id": text.bos}
-    if text.pad >= 0:
-        config["pad_token_id"] = text.pad
+    if (pad := padding(run)) >= 0:
+        config["pad_token_id"] = pad
     if config.get("is_encoder_decoder"):
         config |= {"decoder_start_token_id": text.bos}
     if labels := getattr(run.task, "labels", None):
@@ -298,39 +386,96 @@ def texts_of(run: Run) -> list[Any]:
     return [task.text] if hasattr(task, "text") else [task.source, task.target]
 
 
-def write_vocabulary(run: Run, folder: Path, config: Config) -> None:
-    """tokenizer.json with its specials placed, and what `transformers` wants beside it."""
-    text, decode = texts_of(run)[0], run.recipe.decode
-    writes = run.recipe.task_kind == "language"
+def padding(run: Run) -> int:
+    """The entry that fills a row up: the end where there is no other, as GPT-2's users have it."""
+    text: Text = texts_of(run)[-1]
+    # A class is told by the last entry that is not padding, which an end must then not be.
+    ends = run.recipe.task_kind == "classify" and text.frame.last
+    return text.eos if text.pad < 0 and not ends else text.pad
+
+
+def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[str]) -> None:
+    """tokenizer.json with its specials placed, and what `transformers` wants beside it.
+
+    `inputs` is what a model there is called with, and so what its tokenizer has to make.
+    """
+    text, task = texts_of(run)[0], run.recipe.task_kind
     tokenizer = text.tokenizer
-    if not writes:
+    if task != "language":
         tokenizer = vocabulary.framed(text, single=bool(config.get("is_encoder_decoder")))
+    elif run.task.begins:  # behind the end of another text
+        tokenizer = vocabulary.placed(text, Frame([text.eos], [], [], []))
     tokenizer.save(str(folder / "tokenizer.json"))
-    roles = {"bos": text.bos, "eos": text.eos, "unk": text.unk, "pad": text.pad, "mask": text.mask}
+    roles = {"bos": text.bos, "eos": text.eos, "unk": text.unk, "pad": padding(run)}
     if run.recipe.model_kind == "bert":
         roles |= {"cls": text.bos, "sep": text.eos}
     if text.unk < 0:  # nothing is unknown, but programs want a name for it; GPT-2 says its end
         roles["unk"] = text.eos
-    names = {f"{role}_token": text.tokens([i])[0] for role, i in roles.items() if i >= 0}
-    about = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    about |= {f"{role}_token": text.tokens([i])[0] for role, i in roles.items() if i >= 0}
+    if text.mask >= 0:  # here, too, it takes the space before it along
+        token = {"content": text.tokens([text.mask])[0], "lstrip": True, "special": True}
+        about["mask_token"] = {"__type": "AddedToken", **token}
     about |= {"model_max_length": run.model.longest or 10**9, "clean_up_tokenization_spaces": False}
+    about["model_input_names"] = list(inputs)
     checkpoint.write_text(folder / "tokenizer_config.json", json.dumps(about, indent=2) + "\n")
-    if not writes and not config.get("is_encoder_decoder"):
-        return
+    if task == "language" or config.get("is_encoder_decoder"):
+        said = generation(run, config)
+        checkpoint.write_text(folder / "generation_config.json", json.dumps(said, indent=2) + "\n")
+
+
+def generation(run: Run, config: Config) -> dict[str, Any]:
+    """How text is written there: as here, as far as both have a name for it."""
+    text, decode = texts_of(run)[-1], run.recipe.decode
     beams = decode.num_beams if decode.kind == "beam" else 1
-    said: dict[str, Any] = {
-        key: config[key]
-        for key in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-        if key in config
-    }
+    ends = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    said: dict[str, Any] = {key: config[key] for key in ends if key in config}
     said |= {"num_beams": beams, "max_new_tokens": decode.max_new_tokens}
     if beams > 1:
         said |= {"length_penalty": decode.length_penalty}
         said["early_stopping"] = decode.early_stopping
-    if config.get("is_encoder_decoder"):  # what is never written here is not written there
-        banned = sorted({text.pad, text.bos, text.unk} - {-1, text.eos})
+    said["do_sample"] = decode.kind == "sample"  # said even where not: their pipelines would draw
+    if decode.kind == "sample":
+        said |= {key: getattr(decode, key) for key in ("temperature", "top_k", "top_p")}
+    usual = Decode()
+    for key in ("repetition_penalty", "no_repeat_ngram_size", "min_new_tokens"):
+        if getattr(decode, key) != getattr(usual, key):
+            said[key] = getattr(decode, key)
+    # What is never written here is not written there.
+    never = {text.pad, text.bos, text.unk}
+    if run.recipe.task_kind == "language":
+        never = never | {text.mask} if text.unk >= 0 else set()
+    if banned := sorted(never - {-1, text.eos}):
         said |= {"bad_words_ids": [[i] for i in banned], "renormalize_logits": True}
-    checkpoint.write_text(folder / "generation_config.json", json.dumps(said, indent=2) + "\n")
+    return said
+
+
+def write_modules(run: Run, folder: Path) -> None:
+    """What sentence-transformers reads beside the model: how a text's vectors become one."""
+    settings: Any = run.model.settings
+    names = ["Transformer", "Pooling", *(["Normalize"] if run.recipe.task.normalise else [])]
+    modules = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": f"{i}_{name}" if i else "",
+            "type": f"sentence_transformers.models.{name}",
+        }
+        for i, name in enumerate(names)
+    ]
+    pooling = {f"pooling_mode_{key}": ours == settings.pool for key, ours in POOLING.items()}
+    said: dict[str, Any] = {
+        "modules.json": modules,
+        "sentence_bert_config.json": {
+            "max_seq_length": run.recipe.task.context,
+            "do_lower_case": False,
+        },
+        "1_Pooling/config.json": {"word_embedding_dimension": settings.width, **pooling},
+    }
+    for module in modules[1:]:
+        (folder / str(module["path"])).mkdir()
+    for name, value in said.items():
+        checkpoint.write_text(folder / name, json.dumps(value, indent=2) + "\n")
 
 
 __all__ = ["ARCHITECTURES", "read", "rules_of", "without_repeats", "write"]

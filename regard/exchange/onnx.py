@@ -23,15 +23,26 @@ class Encoder(nn.Module):
 
     inputs: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask", "token_type_ids")
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, normalise: bool = False) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.normalise = model, normalise
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
         batch = Texts(ids, mask.sum(1), segments)
         scores: Tensor = self.model(batch)
+        if self.normalise:
+            scores = nn.functional.normalize(scores, dim=-1)
         # One vector of a text has no places.
         return scores[:, 0] if self.model.asked in ("text", "vector") else scores
+
+
+class Reader(Encoder):
+    """The same of a model that does not tell segments apart."""
+
+    inputs = ("input_ids", "attention_mask")
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(ids, mask, torch.zeros_like(ids))
 
 
 class Writer(Encoder):
@@ -53,7 +64,7 @@ class Judge(Encoder):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
         one = torch.ones(ids.shape[0])
-        batch = Labelled(ids, mask.sum(1), torch.zeros_like(ids), one, one)
+        batch = Labelled(ids, mask.sum(1), torch.zeros_like(ids), one, one, one)
         scores: Tensor = self.model(batch)
         return scores[:, 0]
 
@@ -91,7 +102,7 @@ def write(run: Run, folder: Path) -> str:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            kind(run.model).eval(),
+            kind(run.model, getattr(run.recipe.task, "normalise", False)).eval(),
             tuple(example),
             str(folder / "model.onnx"),
             input_names=list(kind.inputs),
@@ -102,8 +113,9 @@ def write(run: Run, folder: Path) -> str:
             external_data=False,
         )
     text = texts_of(run)[-1]
-    encodes = kind is Translator
-    write_vocabulary(run, folder, {"is_encoder_decoder": True} if encodes else {})
+    config = {"is_encoder_decoder": True} if kind is Translator else {}
+    # What the vocabulary makes of a text is what the graph takes.
+    write_vocabulary(run, folder, config, [n for n in kind.inputs if n != "decoder_input_ids"])
     about: dict[str, Any] = {"bos": text.bos, "eos": text.eos, "pad": text.pad}
     if labels := getattr(run.task, "labels", None):
         about["labels"] = labels
@@ -114,7 +126,7 @@ def write(run: Run, folder: Path) -> str:
 def kind_of(run: Run) -> type[Encoder]:
     model = run.recipe.model_kind
     if model == "bert":
-        return Encoder
+        return Encoder if getattr(run.recipe.model, "segments", 0) > 1 else Reader
     if model == "gpt":
         return Judge if run.recipe.task_kind == "classify" else Writer
     if model in ("transformer", "t5"):

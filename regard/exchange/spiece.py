@@ -11,10 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from ..errors import RunError
+from .folder import read_bytes
 
 KINDS = {1: "unigram", 2: "bpe"}
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # the types of a piece
 SPACE = "▁"  # how a space is written inside a piece
+LONGEST = 1000  # characters of a piece; theirs have sixteen unless asked for more
 NEVER = -1e4  # a score that any spelling in single characters beats
 # Hebrew and Arabic marks, which NFKC would sort; SentencePiece leaves them as they are typed.
 SORTED = "\u0591-\u05c7\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06ed"
@@ -41,9 +43,7 @@ class Pieces(NamedTuple):
 def read(path: Path) -> Pieces:
     """The pieces of a model file, and how it prepares its text."""
     try:
-        return _pieces(path.read_bytes())
-    except OSError as error:
-        why = error.strerror or "it cannot be opened"
+        return _pieces(read_bytes(path))
     except UnicodeDecodeError:
         why = "a piece is not text"
     except ValueError as error:
@@ -154,6 +154,7 @@ def _pieces(data: bytes) -> Pieces:
         "it has no pieces": not pieces,
         "it is cut short": not trained or not normaliser,
         "a piece is empty or there twice": "" in names or len(names) < len(pieces),
+        f"a piece has more than {LONGEST} characters": max(map(len, names), default=0) > LONGEST,
         "not exactly one piece is the unknown one": kinds.count(UNKNOWN) != 1,
         "it is neither unigram nor BPE": not kind,
         "it marks spaces in another way": _one(trained, 24, 0) or not _one(normaliser, 5, 1),

@@ -10,42 +10,50 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from ..errors import RunError
-from ..text import Text
+from ..text import Frame, Text
 from ..text.learn import untyped
+from ..text.text import HOLES, check_numbers, read_tokenizer, readable
 from . import spiece
-from .folder import read_json
+from .architecture import shown
+from .folder import LARGEST, find, read_bytes, read_json
 
 SENTINELS = [f"<extra_id_{i}>" for i in range(99, -1, -1)]  # T5's, behind the pieces
-PADDED = 128  # rows that a table may have beyond its vocabulary, to be a round number
+PADDED = HOLES  # rows that a table may have beyond its vocabulary, to be a round number
 
 
 def read(folder: Path, kind: str, config: dict[str, Any]) -> list[Text]:
     """One vocabulary, or one for each side."""
+    rows = config.get("vocab_size")
+    if not isinstance(rows, int):
+        raise RunError(f"config.json: vocab_size must be a number, but is {shown(rows)}.")
     for names, make in FILES:
-        if all((folder / name).is_file() for name in names):
-            try:
-                found = make(folder, kind)
-            except RunError:
-                raise
-            except Exception as error:  # the library raises bare Exception
-                raise RunError(
-                    f"{folder / names[0]}: not a readable vocabulary ({error})."
-                ) from error
-            return [checked(tokenizer, folder, config) for tokenizer in found]
+        if all(find(folder, name) for name in names):
+            with readable(f"{folder / names[0]}: not a readable vocabulary"):
+                return [checked(made, folder, config, rows) for made in make(folder, kind)]
     known = ", ".join(" with ".join(names) for names, _ in FILES)
     raise RunError(f"{folder}: there must be a vocabulary ({known}), but there is none.")
 
 
 def from_json(folder: Path, kind: str) -> list[Tokenizer]:
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    path = folder / "tokenizer.json"
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"it may have {LARGEST:,} bytes, but has {path.stat().st_size:,}")
+    tokenizer = read_tokenizer(path)
     tokenizer.no_truncation()  # how much is read is not the vocabulary's to say
     tokenizer.no_padding()
     return [untyped(tokenizer)]
 
 
+def read_numbers(folder: Path) -> dict[str, int]:
+    """vocab.json: the number of each entry."""
+    ids: dict[str, int] = read_json(folder, "vocab.json")
+    check_numbers(ids.values(), len(ids) + HOLES)
+    return ids
+
+
 def from_two_sides(folder: Path, kind: str) -> list[Tokenizer]:
     """Marian: pieces of each side, and the numbers that both share."""
-    ids = read_json(folder / "vocab.json")
+    ids = read_numbers(folder)
     sides = [spiece.read(folder / f"{side}.spm") for side in ("source", "target")]
     for side in sides:
         unknown = side.pieces[side.unk][0]
@@ -75,9 +83,9 @@ def from_llama(folder: Path, kind: str) -> list[Tokenizer]:
 
 def from_words(folder: Path, kind: str) -> list[Tokenizer]:
     """BERT's own file: a piece a line."""
-    names = (folder / "vocab.txt").read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+    names = read_bytes(folder / "vocab.txt").decode("utf-8").removesuffix("\n").split("\n")
     vocabulary = {name.removesuffix("\r"): i for i, name in enumerate(names)}
-    lower = read_json(folder / "tokenizer_config.json").get("do_lower_case", True)
+    lower = read_json(folder, "tokenizer_config.json").get("do_lower_case", True)
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=bool(lower))
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -90,12 +98,12 @@ def from_words(folder: Path, kind: str) -> list[Tokenizer]:
 
 def from_merges(folder: Path, kind: str) -> list[Tokenizer]:
     """GPT-2's and RoBERTa's two files."""
+    ids = read_numbers(folder)
     paths = (str(folder / "vocab.json"), str(folder / "merges.txt"))
     tokenizer = Tokenizer(models.BPE.from_file(*paths))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     if kind == "roberta":
-        ids = read_json(folder / "vocab.json")
         end, begin = ("</s>", ids["</s>"]), ("<s>", ids["<s>"])
         tokenizer.post_processor = processors.RobertaProcessing(end, begin, add_prefix_space=False)
     else:
@@ -113,16 +121,15 @@ FILES: list[tuple[tuple[str, ...], Callable[[Path, str], list[Tokenizer]]]] = [
 ]
 
 
-def checked(tokenizer: Tokenizer, folder: Path, config: dict[str, Any]) -> Text:
+def checked(tokenizer: Tokenizer, folder: Path, config: dict[str, Any], rows: int) -> Text:
     """As many entries as the model has rows, and the ends that its config names."""
-    rows, have = config.get("vocab_size"), tokenizer.get_vocab_size()
-    if not isinstance(rows, int):
-        raise RunError(f"config.json: vocab_size must be a number, but is {rows!r}.")
+    have = tokenizer.get_vocab_size()
     if not have <= rows < have + PADDED:
         raise RunError(
             f"{folder}: the vocabulary must have as many entries as the checkpoint has rows, "
             f"{rows} (config.json), but has {have}."
         )
+    check_numbers(tokenizer.get_vocab().values(), rows)
     text = Text(filled(tokenizer, rows))
     end = config.get("eos_token_id")
     ends = end if isinstance(end, list) else [end]
@@ -130,9 +137,10 @@ def checked(tokenizer: Tokenizer, folder: Path, config: dict[str, Any]) -> Text:
         raise RunError(f"{folder}: the vocabulary must have an entry that ends a text.")
     if end is not None and text.eos not in ends:
         raise RunError(
-            f"{folder}: config.json ends a text by entry {end}, but the vocabulary's end, "
+            f"{folder}: config.json ends a text by entry {shown(end)}, but the vocabulary's end, "
             f"'{text.tokens([text.eos])[0]}', is {text.eos}."
         )
+    check_numbers((i for part in text.frame for i in part), rows)
     return text
 
 
@@ -150,21 +158,26 @@ def filled(tokenizer: Tokenizer, size: int) -> Tokenizer:
 
 
 def framed(text: Text, single: bool = False) -> Tokenizer:
-    """A copy whose own rules put the specials where ours do."""
+    """A copy whose own rules put the specials where ours do; `single`: a source has an end only."""
+    if single:
+        return placed(text, text.frame._replace(first=[], last=[text.eos]))
+    if text.tokenizer.post_processor is None:
+        return placed(text, text.frame)
+    return Tokenizer.from_str(text.tokenizer.to_str())
+
+
+def placed(text: Text, frame: Frame) -> Tokenizer:
+    """A copy that puts these specials around a text and around two."""
     tokenizer = Tokenizer.from_str(text.tokenizer.to_str())
-    if tokenizer.post_processor is None or single:
-        frame = text.frame
-        if single:  # a source only has an end
-            frame = frame._replace(first=[], last=[text.eos])
-        names = {i: text.tokens([i])[0] for part in frame for i in part}
+    names = {i: text.tokens([i])[0] for part in frame for i in part}
 
-        def spelled(ids: list[int], segment: int = 0) -> list[str]:
-            return [f"{names[i]}:{segment}" for i in ids]
+    def spelled(ids: list[int], segment: int = 0) -> list[str]:
+        return [f"{names[i]}:{segment}" for i in ids]
 
-        first, between = spelled(frame.first), spelled(frame.between)
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[*first, "$A:0", *spelled(frame.last)],
-            pair=[*first, "$A:0", *between, "$B:1", *spelled(frame.end, 1)],
-            special_tokens=[(name, i) for i, name in names.items()],
-        )
+    first, between = spelled(frame.first), spelled(frame.between)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*first, "$A:0", *spelled(frame.last)],
+        pair=[*first, "$A:0", *between, "$B:1", *spelled(frame.end, 1)],
+        special_tokens=[(name, i) for i, name in names.items()],
+    )
     return tokenizer

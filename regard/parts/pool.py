@@ -15,7 +15,8 @@ def first(x: Tensor, lengths: Tensor) -> Tensor:
 
 def last(x: Tensor, lengths: Tensor) -> Tensor:
     """The vector of the last token, which has seen all before it."""
-    return x[torch.arange(len(x), device=x.device), lengths - 1]
+    # Not len(x), which would fix the number of rows in a graph that is written out.
+    return x[torch.arange(x.shape[0], device=x.device), lengths - 1]
 
 
 def mean(x: Tensor, lengths: Tensor) -> Tensor:

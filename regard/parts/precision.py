@@ -12,3 +12,8 @@ def asked(x: Tensor) -> torch.dtype | None:
     if kind == "meta" or not torch.is_autocast_enabled(kind):  # without numbers there is none
         return None
     return torch.get_autocast_dtype(kind)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """What sums are taken of: nothing below float32, and float64 as it is."""
+    return x if x.dtype == torch.float64 else x.float()

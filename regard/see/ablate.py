@@ -3,36 +3,43 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Generator
 from typing import Any
 
 import torch
 
 from ..data.read import Faults
+from ..decode import Settings as Decode
 from ..errors import InputError
 from ..parts.watch import attentions, silence
-from ..tasks.translate import GREEDY
 from ..train.run import Run
 from .capture import WRITE
 
 
-def ablate(run: Run, source: str, examples: int = 40) -> dict[str, Any]:
-    """The answer to one input and the metric on the first validation examples, head by head.
+def head_by_head(
+    run: Run, source: str, examples: int = 40, decode: Decode | None = None
+) -> Generator[None, None, dict[str, Any]]:
+    """The answer to one input and the metric on the first validation examples, head by head; it
+    yields between two heads.
 
-    Without examples, how likely the whole model's answer still is stands in the metric's place.
+    Answers are found as the run finds them, or as `decode` says. Without examples, how likely the
+    whole model's answer still is stands in the metric's place.
     """
     if not run.model.looks:
         raise InputError(
             f"a model of the kind {run.recipe.model_kind} has no attention to silence."
         )
     heads = int(getattr(run.model.settings, "heads", 1) or 1)
-    answer = run.predict([source])[0].output
-    whole = measure(run, source, answer, examples)
+    decode = decode or run.recipe.decode
+    longest = run.recipe.data.max_length
+    answer = run.task.predict(run.model, [source], decode, longest)[0].output
+    whole = measure(run, source, answer, examples, decode)
     rows = []
     for name in attentions(run.model):
         for head in range(heads):
+            yield
             with silence(run.model, name, [head]):
-                found = measure(run, source, answer, examples)
+                found = measure(run, source, answer, examples, decode)
             rows.append({"name": name, "head": head, **found})
     metric = run.task.metric if examples and run.recipe.data.valid else LIKELY
     return {"metric": metric, "whole": whole["value"], "output": whole["output"], "heads": rows}
@@ -41,9 +48,8 @@ def ablate(run: Run, source: str, examples: int = 40) -> dict[str, Any]:
 LIKELY = "log-probability of the whole model's answer"
 
 
-def measure(run: Run, source: str, answer: str, examples: int) -> dict[str, Any]:
-    task, decode = run.task, replace(run.recipe.decode, **GREEDY)
-    longest = run.recipe.data.max_length
+def measure(run: Run, source: str, answer: str, examples: int, decode: Decode) -> dict[str, Any]:
+    task, longest = run.task, run.recipe.data.max_length
     said = task.predict(run.model, [source], decode, longest)[0]
     output, value = said.output, None
     if examples and run.recipe.data.valid:
@@ -59,3 +65,14 @@ def measure(run: Run, source: str, answer: str, examples: int) -> dict[str, Any]
         labels = batch.labels[0]
         value = float(logs[: len(labels)].gather(1, labels[:, None]).sum())
     return {"output": output, "value": value if value is None else round(value, 4)}
+
+
+def ablate(run: Run, source: str, examples: int = 40) -> dict[str, Any]:
+    """All heads, one after the other."""
+    turns = head_by_head(run, source, examples)
+    while True:
+        try:
+            next(turns)
+        except StopIteration as end:
+            found: dict[str, Any] = end.value
+            return found

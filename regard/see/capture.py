@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..data.read import is_text
+from ..decode import Settings as Decode
 from ..errors import InputError
 from ..parts import mask as masks
 from ..parts.score import Dot
@@ -108,12 +109,17 @@ def look(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     most: int = MOST,
+    decode: Decode | None = None,
 ) -> Sight:
     """Answer an input (or take the answer given), and look at the pass that gives it."""
+    decode = decode or run.recipe.decode
     if not run.model.looks:
         raise InputError(f"a model of the kind {run.recipe.model_kind} has no attention to see.")
     if target is None:
-        target = run.predict([source])[0].output if run.task.looks_at_answer else ""
+        target = ""
+        if run.task.looks_at_answer:
+            limit = run.recipe.data.max_length
+            target = run.task.predict(run.model, [source], decode, limit)[0].output
     elif not is_text(target):
         raise InputError("target: the text must be UTF-8, but is not.")
     batch, sides = run.task.trace(source, target)
@@ -123,6 +129,7 @@ def look(
             f"input: the model can place {longest} tokens, but the text has "
             f"{batch.labels.shape[1]}."
         )
+    check_lengths(run, sides)
     check_choice(run, layers, heads)
     check_amount(run, sides, layers, heads, most)
     parts: Any = attentions(run.model)
@@ -155,7 +162,7 @@ def look(
     told = None
     if "outputs" in sides and run.recipe.task_kind in WRITE:
         told = {"steps": generation.steps(run, logits, batch, sides["outputs"])}
-        if tree := generation.search(run, source, run.recipe.decode):
+        if tree := generation.search(run, source, decode):
             told["beam"] = tree
     return Sight(source, target, looks, run.recipe.task_kind, run.recipe.model_kind, told)
 
@@ -195,10 +202,24 @@ def inside(score: Any, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> 
     return found if given.get("bias") is not None else {**found, "scale": score.scale}
 
 
+def check_lengths(run: Run, sides: dict[str, list[str]]) -> None:
+    """What is looked at is no longer than what may be answered; its end is counted."""
+    limit = run.recipe.data.max_length
+    for name in ("source", "outputs") if "source" in sides else ():
+        if len(sides[name]) > limit:
+            what = "input" if name == "source" else "target"
+            raise InputError(
+                f"{what}: a line may have {limit} tokens with its end (data.max_length), but has "
+                f"{len(sides[name])}."
+            )
+
+
 def check_choice(run: Run, layers: Sequence[int] | None, heads: Sequence[int] | None) -> None:
     """Layers and heads must be there."""
     parts = attentions(run.model)
     count = head_count(run)
+    if heads is not None and not heads:
+        raise InputError(f"heads: from 0 to {count - 1}, but none is named; leave it out for all.")
     for head in heads or ():
         if not 0 <= head < count:
             raise InputError(f"heads: from 0 to {count - 1}, but one is {head}.")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from ..decode import Settings as Decode
 from ..train import run as runs
 from ..train.distributed import join
 from ..train.events import Event
+from ..train.folder import Hold
 from ..train.recipe import read
 from . import capture, card
 
@@ -23,9 +26,10 @@ class Run(runs.Run):
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
         most: int = capture.MOST,
+        decode: Decode | None = None,
     ) -> capture.Sight:
         """What attends to what while this input is answered; in all layers and heads, or some."""
-        return capture.look(self, source, target, layers, heads, most)
+        return capture.look(self, source, target, layers, heads, most, decode)
 
 
 def load(folder: str | Path, *overrides: str, device: str = "auto") -> Run:
@@ -44,15 +48,20 @@ def train(
     """Train a recipe, score it and write its card; goes on where an unfinished run was left."""
     settings = read(recipe, overrides)
     folder = Path(run) if run is not None else Path("runs") / settings.name
-    with join(settings.train.device) as world:
-        for event in runs.start(settings, folder, world, fresh, stop):
-            on_event(event)
-        leads = world.leads
-    trained = load(folder, device=settings.train.device)
-    finished = (folder / "model.safetensors").is_file()
-    if leads and finished:
-        part = "test" if settings.data.test else "valid" if settings.data.valid else ""
-        if part:
-            trained.evaluate(part)
-        card.write(trained)
+    # Held until it is scored too, and let go at once where `on_event` raises.
+    with Hold(folder) as hold:
+        with (
+            join(settings.train.device) as world,
+            closing(runs.start(settings, folder, world, fresh, stop, hold)) as events,
+        ):
+            for event in events:
+                on_event(event)
+            leads = world.leads
+        trained = load(folder, device=settings.train.device)
+        if leads and (folder / "model.safetensors").is_file():
+            hold.check()
+            if runs.part_to_score(settings):
+                trained.evaluate()
+            hold.check()
+            card.write(trained)
     return trained

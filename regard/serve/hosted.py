@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from ..batch import Tokens
 from ..config import Value, settle
 from ..data.read import is_text
+from ..decode import Hypothesis
 from ..decode import Settings as Decode
 from ..decode.engine import Done, Engine, Request, Token
 from ..errors import InputError
-from ..parts.state import Cache
 from ..see.run import Run
+from ..tasks.growing import Growing
 from ..tasks.translate import GREEDY
-from ..tasks.writer import as_prompt, cut_at, held_back
+from ..tasks.writer import as_prompt
 from .limits import Limits
+
+TOGETHER = 8  # inputs of a task that does not write that are answered between two steps
+ROWS = 256  # tokens whose likeliest are looked for at a time
+T = TypeVar("T")
 
 
 class BusyError(Exception):
     """Too many wait already."""
+
+
+class UnreadError(Exception):
+    """Nobody reads what is written."""
 
 
 @dataclass
@@ -36,6 +47,7 @@ class Piece:
     text: str
     tokens: list[Token]
     reason: str | None = None
+    count: int = 0  # tokens of the answer that come only now, whole: a beam's
 
 
 class Hosted:
@@ -46,64 +58,72 @@ class Hosted:
         self.name = run.folder.resolve().name
         self.kind = run.recipe.task_kind
         self.writes_on = hasattr(run.task, "stream")
-        self.translates = hasattr(run.task, "search") and not self.writes_on
-        model: Any = run.model
-        self.by_step = (self.writes_on or self.translates) and self._has_cache(model)
+        self.writes = self.writes_on or hasattr(run.task, "search_limits")
         self.engine = Engine(
-            model, as_prompt if self.writes_on else None, limits.rows, limits.waiting
+            run.model,
+            as_prompt if self.writes_on else None,
+            limits.rows,
+            limits.waiting,
+            limits.tokens,
         )
-
-    def _has_cache(self, model: Any) -> bool:
-        """Whether its rows can join and leave: a recurrent net's are answered batch by batch."""
-        device = next(model.parameters()).device
-        one = torch.tensor([[self.text.eos]], device=device)
-        with torch.inference_mode():
-            batch = as_prompt(one) if self.writes_on else self._pairs([self.text.eos])
-            state = model.start(batch)
-        return isinstance(state.past, Cache)
 
     @property
     def text(self) -> Any:
+        """The vocabulary that answers are written in."""
         return self.task.text if hasattr(self.task, "text") else self.task.target
-
-    def _pairs(self, ids: Sequence[int]) -> Any:
-        return self.task.pairs([list(ids)], [[]]).to(self.run.device)
 
     def about(self) -> dict[str, Any]:
         """A line of /v1/models."""
+        own = self.run.recipe.decode
+        names = ("kind", "num_beams", "temperature", "top_k", "top_p", "max_new_tokens")
         return {
             "id": self.name,
             "object": "model",
             "created": 0,
             "owned_by": "regard",
             "task": self.kind,
-            "streams": self.by_step,
+            "streams": self.writes,
             "attends": bool(self.run.model.looks),
+            "explains": bool(self.run.model.looks) and self.task.looks_at_answer,
+            "decode": {name: getattr(own, name) for name in names} if self.writes else None,
         }
 
-    # Writing, token by token.
+    # How an answer is searched for.
 
     def settle(self, given: dict[str, Any]) -> Decode:
-        """How an answer is searched for: the run's own way, changed by what a request says."""
+        """The run's own way, changed by what a request says; drawn by a seed that is new unless it
+        is given."""
         own, limits = self.run.recipe.decode, self.limits
         known = {f.name for f in fields(own)} - {"batch_tokens", "compile"}
         for name in given:
             if name not in known:
                 raise InputError(f"parameters.{name}: no such setting of decode.")
-        if given.get("kind") not in (None, "sample") or given.get("temperature") == 0:
-            own = replace(own, **GREEDY)
+        given = dict(given)
+        if given.get("temperature") == 0:
+            given = {k: v for k, v in given.items() if k != "temperature"} | {"kind": "greedy"}
+        if given.get("kind", own.kind) != "sample":  # what the recipe says of drawing is put aside
+            own = replace(own, **{**GREEDY, "kind": own.kind if own.kind != "sample" else "greedy",
+                                  "num_return_sequences": own.num_return_sequences})  # fmt: skip
+        elif given.get("seed") is None:
+            given["seed"] = secrets.randbelow(2**40)
         values = {k: getattr(own, k) for k in known} | given
-        if values["max_new_tokens"] is not None and isinstance(values["max_new_tokens"], int):
+        if values["kind"] == "greedy" and "num_return_sequences" not in given:
+            values["num_return_sequences"] = 1
+        if isinstance(values["max_new_tokens"], int):
             values["max_new_tokens"] = min(values["max_new_tokens"], limits.new_tokens)
         said = {k: Value(v, "command line", "parameters", Path()) for k, v in values.items()}
         decode = settle(Decode, "decode", said)
-        if decode.num_beams > limits.beams and decode.kind == "beam":
-            raise InputError(f"num_beams: at most {limits.beams}, but is {decode.num_beams}.")
-        if decode.num_return_sequences > limits.answers:
-            raise InputError(f"n: at most {limits.answers}, but is {decode.num_return_sequences}.")
+        most = min(limits.beams, limits.rows)
+        if decode.num_beams > most and decode.kind == "beam":
+            raise InputError(f"num_beams: at most {most}, but is {decode.num_beams}.")
+        most = min(limits.answers, limits.rows)
+        if decode.num_return_sequences > most:
+            raise InputError(f"n: at most {most}, but is {decode.num_return_sequences}.")
+        if len(decode.stop) > 16 or any(len(stop) > limits.stop for stop in decode.stop):
+            raise InputError(f"stop: at most 16 texts of {limits.stop} characters each.")
         return decode
 
-    def ids(self, prompt: str | list[int], number: int, decode: Decode) -> list[int]:
+    def ids(self, prompt: str | list[int], number: int) -> list[int]:
         """A prompt's tokens, no more than may be."""
         if isinstance(prompt, list):
             odd = [i for i in prompt if not 0 <= i < self.text.size]
@@ -128,62 +148,206 @@ class Hosted:
             raise InputError(f"prompt {number}: it may have {most} tokens, but has {len(ids)}.")
         return ids
 
-    def request(self, ids: list[int], decode: Decode, others: int, tell: Any) -> Request:
+    def read_inputs(self, inputs: Sequence[str], decode: Decode) -> list[list[int]]:
+        """The tokens of what /predict is given: as in the shell, and no more than may be."""
         if self.writes_on:
-            longest: Any = self.run.model.longest
-            if longest is not None:  # what cannot be placed is not written; it ends by length
-                room = min(decode.max_new_tokens, longest + 1 - len(ids))
-                decode = replace(decode, max_new_tokens=room, min_new_tokens=0)
-            limits = self.task.limits(self.run.model, [ids], decode)
-            return Request(limits, decode, tell, None, others)
-        source, limits = self.task.search_limits(self.run.model, [ids], decode)
-        return Request(limits, decode, tell, source, others)
+            found = [
+                self.task.prompt(line, self.run.model, decode, number)
+                for number, line in enumerate(inputs, 1)
+            ]
+        else:
+            found = self.task.checked_source(inputs, self.run.recipe.data.max_length)
+        for number, ids in enumerate(found, 1):
+            if len(ids) > self.limits.prompt:
+                raise InputError(
+                    f"input {number}: it may have {self.limits.prompt} tokens, but has {len(ids)}."
+                )
+        return found
 
-    async def write(self, ids: list[int], decode: Decode, others: int = 0) -> AsyncIterator[Piece]:
-        """Text as it comes, of one answer or several; whoever leaves the loop frees its place."""
+    # Writing, token by token.
+
+    def request(self, ids: list[int], decode: Decode, others: int, tell: Any) -> Request:
+        if not self.writes_on:
+            source, limits = self.task.search_limits(self.run.model, [ids], decode)
+            return Request(limits, decode, tell, source, others)
+        longest: Any = self.run.model.longest
+        slides = decode.overflow == "slide" and decode.kind != "beam"
+        if longest is not None and not slides:  # what cannot be placed is not written
+            room = longest + 1 - len(ids)
+            if room < 1:
+                raise InputError(f"prompt: it may have {longest} tokens, but has {len(ids)}.")
+            decode = replace(decode, max_new_tokens=min(decode.max_new_tokens, room))
+        return Request(self.task.limits(self.run.model, [ids], decode), decode, tell, None, others)
+
+    def check_cost(self, rows: Sequence[list[int]], decode: Decode) -> None:
+        """What would take too long or too much room is refused before it begins."""
+        whole = 0
+        for ids in rows:
+            request = self.request(ids, decode, 0, None)
+            if not self.engine.fits(request):
+                raise InputError(
+                    f"max_tokens: {request.rows} answers or beams of up to {request.tokens} tokens "
+                    f"are more than {self.limits.tokens} tokens in all; ask for fewer or shorter."
+                )
+            whole += request.rows * request.tokens
+        if whole > self.limits.cost:
+            raise InputError(
+                f"inputs: at most {self.limits.cost} tokens in all may be asked for, answers and "
+                f"beams counted, but these may take {whole}; ask for fewer or shorter."
+            )
+
+    async def events(
+        self, ids: list[int], decode: Decode, others: int = 0
+    ) -> AsyncGenerator[Token | Done, None]:
+        """What the engine tells of one request; whoever leaves the loop frees its place.
+
+        Where nobody reads, no more is kept than `limits.unread`, and the request is given up.
+        """
         loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Token | Done] = asyncio.Queue()
+        inbox: asyncio.Queue[Token | Done] = asyncio.Queue()
+        given_up = False
+
+        def put(event: Token | Done) -> None:
+            nonlocal given_up
+            if given_up:
+                return
+            if inbox.qsize() >= self.limits.unread:
+                given_up, event = True, Done([], UnreadError())
+                request.cancel()
+            inbox.put_nowait(event)
 
         def tell(event: Token | Done) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
+            loop.call_soon_threadsafe(put, event)
 
-        request = self.request(ids, decode, others, tell)
+        request = await asyncio.to_thread(self.request, ids, decode, others, tell)
         if not self.engine.submit(request):
             raise BusyError
-        texts = [Growing(self, ids, decode.stop) for _ in range(decode.num_return_sequences)]
-        told: set[int] = set()
         try:
             while True:
-                event = await events.get()
+                event = await inbox.get()
+                if isinstance(event, Done) and event.error is not None:
+                    raise event.error
+                yield event
                 if isinstance(event, Done):
-                    if event.error is not None:
-                        raise event.error
-                    break
-                if event.copy in told:
-                    continue
-                piece = texts[event.copy].add(event, self.text.eos)
-                if piece.text or piece.tokens or piece.reason:
-                    yield replace(piece, index=event.copy)
-                if piece.reason:
-                    told.add(event.copy)
-                    if len(told) == len(texts):
-                        return
-            for index, answer in enumerate(event.answers):
-                if index not in told:
-                    yield replace(texts[index].end(answer.ids, answer.ended), index=index)
-            for index in range(len(event.answers), len(texts)):
-                if index not in told:
-                    yield Piece(index, "", [], "stop")
+                    return
         finally:
             request.cancel()
 
-    async def call(self, job: Callable[[], Any]) -> Any:
-        """Something else with the model, in its own thread."""
+    async def write(
+        self, ids: list[int], decode: Decode, others: int = 0
+    ) -> AsyncGenerator[Piece, None]:
+        """Text as it comes, of one answer or several."""
+        count = decode.num_return_sequences
+        before = ids if self.writes_on else []
+        texts = [Growing(self.text, before, decode.stop) for _ in range(count)]
+        ended, found = set[int](), list[Hypothesis]()
+        async with aclosing(self.events(ids, decode, others)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    found = event.answers
+                    break
+                if event.copy in ended:
+                    continue
+                text, eos = texts[event.copy], event.id == self.text.eos
+                shown = text.finish() if eos else text.add(event.id)
+                reason = "stop" if eos or text.stopped else None
+                yield Piece(event.copy, shown, [event], reason)
+                if reason is not None:
+                    ended.add(event.copy)
+                    if len(ended) == count:
+                        return
+        for index in [i for i in range(count) if i not in ended]:
+            if index >= len(found):  # every continuation was forbidden
+                yield Piece(index, "", [], "stop")
+                continue
+            answer = found[index]
+            text, new = texts[index], answer.ids if decode.kind == "beam" else []
+            shown = "".join(text.add(token) for token in new if not text.stopped) + text.finish()
+            reason = "stop" if answer.ended or text.stopped else "length"
+            yield Piece(index, shown, [], reason, len(new) + (answer.ended and bool(new)))
+
+    async def answers(self, ids: list[int], decode: Decode) -> list[Hypothesis]:
+        """What is written in the end."""
+        count = decode.num_return_sequences
+        before = ids if self.writes_on else []
+        texts = [Growing(self.text, before, decode.stop) for _ in range(count)]
+        new: list[list[int]] = [[] for _ in range(count)]
+        totals, stopped = [0.0] * count, dict[int, Hypothesis]()
+        async with aclosing(self.events(ids, decode)) as events:
+            async for event in events:
+                if isinstance(event, Done):
+                    found = list(event.answers)
+                    return [stopped.get(i, answer) for i, answer in enumerate(found)]
+                copy = event.copy
+                if not decode.stop or copy in stopped or event.id == self.text.eos:
+                    continue
+                new[copy].append(event.id)
+                totals[copy] += event.score
+                texts[copy].add(event.id)
+                if texts[copy].stopped:
+                    stopped[copy] = Hypothesis(new[copy], totals[copy], True)
+                    if len(stopped) == count:
+                        break
+        return [stopped[i] for i in sorted(stopped)]
+
+    # Answers of any task.
+
+    async def predict(self, inputs: list[str], parameters: dict[str, Any]) -> list[dict[str, Any]]:
+        """An answer to each input: written among the others' where the task writes, else as jobs
+        between their steps."""
+        began = time.perf_counter()
+        decode = self.settle(parameters)
+        found = await (self._written if self.writes else self._told)(inputs, decode)
+        seconds = round(time.perf_counter() - began, 6)
+        more = {"seed": decode.seed} if self.writes and decode.kind == "sample" else {}
+        return [{**answer, "seconds": seconds, **more} for answer in found]
+
+    async def _written(self, inputs: list[str], decode: Decode) -> list[dict[str, Any]]:
+        def read() -> list[list[int]]:
+            found = self.read_inputs(inputs, decode)
+            self.check_cost(found, decode)
+            return found
+
+        rows = await asyncio.to_thread(read)
+        asked = [i for i, ids in enumerate(rows) if ids]  # an empty line has an empty answer
+        given = await together([self.answers(rows[i], decode) for i in asked])
+        hypotheses: list[list[Hypothesis]] = [[Hypothesis([], 0.0, True)] for _ in rows]
+        for i, one in zip(asked, given, strict=True):
+            hypotheses[i] = one
+        told = []
+        for line, ids, some in zip(inputs, rows, hypotheses, strict=True):
+            answer = (
+                self.task.answer(line, ids, some, decode, 0.0)
+                if self.writes_on
+                else self.task.answer(line, some, 0.0)
+            )
+            told.append(answer.json())
+        return told
+
+    async def _told(self, inputs: list[str], decode: Decode) -> list[dict[str, Any]]:
+        longest = self.run.recipe.data.max_length
+
+        def work() -> Iterator[None]:
+            for first in range(0, len(inputs), TOGETHER):
+                some = inputs[first : first + TOGETHER]
+                found = self.task.predict(self.run.model, some, decode, longest, first + 1)
+                answers.extend(answer.json() for answer in found)
+                yield
+
+        answers: list[dict[str, Any]] = []
+        await self.call(work)
+        return answers
+
+    async def call(self, work: Callable[[], Any]) -> Any:
+        """Something else with the model, in its own thread; it ends when nobody waits for it.
+
+        Work that yields lets the others' steps go on where it does.
+        """
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[Any] = loop.create_future()
 
         def settle(result: Any, error: BaseException | None) -> None:
-            if ready.cancelled():
+            if ready.done():
                 return
             if error is not None:
                 ready.set_exception(error)
@@ -193,23 +357,13 @@ class Hosted:
         def then(result: Any, error: BaseException | None) -> None:
             loop.call_soon_threadsafe(settle, result, error)
 
-        if not self.engine.call(job, then):
+        job = self.engine.call(work, then)
+        if job is None:
             raise BusyError
-        return await ready
-
-    async def predict(self, inputs: list[str], parameters: dict[str, Any]) -> list[dict[str, Any]]:
-        """Any task's answers."""
-        decode = self.settle(parameters)
-        began = time.perf_counter()
-        data = self.run.recipe.data
-
-        def job() -> list[dict[str, Any]]:
-            answers = self.task.predict(self.run.model, inputs, decode, data.max_length, 1)
-            return [answer.json() for answer in answers]
-
-        found: list[dict[str, Any]] = await self.call(job)
-        seconds = round(time.perf_counter() - began, 6)
-        return [{**answer, "seconds": seconds} for answer in found]
+        try:
+            return await ready
+        finally:
+            job.cancel()
 
     def likelihood(self, ids: list[int], others: int) -> list[Token | None]:
         """Each token of a prompt after those before it; the first has nothing before it."""
@@ -219,50 +373,28 @@ class Hosted:
         if len(ids) < 2:
             return [None] * len(ids)
         counted = torch.zeros(1, 2, dtype=torch.long, device=device)
-        states = model.states(Tokens(text, counted)).states
-        logs = model.output(states).float().log_softmax(-1)[0]  # (T, V)
+        states = model.states(Tokens(text, counted)).states[0]  # (T, D)
         found: list[Token | None] = [None]
-        for place, token in enumerate(ids[1:]):
-            top = logs[place].topk(min(max(others, 1), logs.shape[1]))
-            pairs = list(zip(top.indices.tolist(), top.values.tolist(), strict=True))
-            found.append(Token(0, token, float(logs[place, token]), pairs))
+        for first in range(0, len(states), ROWS):
+            logs = model.output(states[first : first + ROWS]).float().log_softmax(-1)  # (n, V)
+            top = logs.topk(min(max(others, 1), logs.shape[1]), -1)
+            labels = text[0, first + 1 : first + 1 + len(logs)]
+            own = logs.gather(1, labels[:, None])[:, 0].tolist()
+            rows = zip(labels.tolist(), own, top.indices.tolist(), top.values.tolist(), strict=True)
+            for token, score, names, scores in rows:
+                found.append(Token(0, token, score, list(zip(names, scores, strict=True))))
         return found
 
     def close(self, seconds: float) -> None:
         self.engine.close(seconds)
 
 
-class Growing:
-    """An answer's text while it grows: nothing of a stop text, and no half a character, is told."""
-
-    def __init__(self, hosted: Hosted, prompt: list[int], stops: Sequence[str]) -> None:
-        self.hosted, self.prompt, self.stops = hosted, prompt, stops
-        self.ids: list[int] = []
-        self.shown, self.tokens = 0, list[Token]()
-
-    def read(self) -> str:
-        if self.hosted.writes_on:
-            return str(self.hosted.task.continued(self.prompt, self.ids))
-        return str(self.hosted.task.target.decode([self.ids])[0])
-
-    def add(self, token: Token, eos: int) -> Piece:
-        self.tokens.append(token)
-        if token.id == eos:
-            return self._tell(len(self.read()), "stop")
-        self.ids.append(token.id)
-        text, stopped = cut_at(self.read(), self.stops)
-        if stopped:
-            return self._tell(len(text), "stop")
-        return self._tell(len(text) - held_back(text, self.stops), None)
-
-    def end(self, ids: list[int], properly: bool) -> Piece:
-        """What is left when it is known whole; a beam comes only then."""
-        self.ids = ids
-        text, stopped = cut_at(self.read(), self.stops)
-        return self._tell(len(text), "stop" if properly or stopped else "length")
-
-    def _tell(self, until: int, reason: str | None) -> Piece:
-        text = self.read()[self.shown : until]
-        self.shown = max(self.shown, until)
-        tokens, self.tokens = self.tokens, []
-        return Piece(0, text, tokens, reason)
+async def together(work: Sequence[Awaitable[T]]) -> list[T]:
+    """All at once; where one fails, the others end."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

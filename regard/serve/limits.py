@@ -15,8 +15,16 @@ class Limits:
     inputs: int = 64  # texts in one request
     answers: int = 16  # answers to one text
     beams: int = 16
+    stop: int = 256  # characters of a text that ends an answer
     rows: int = 64  # answers written at the same time, of one run
+    tokens: int = 2**17  # tokens that all those may hold, each counted as long as the longest
+    cost: int = 2**20  # tokens that one request may ask for in all, answers and beams counted
     waiting: int = 256  # requests that wait for their turn, of one run
+    unread: int = 1024  # tokens of a stream that wait for their reader
     seconds: float = 120.0  # until an answer must be there
+    stream: float = 600.0  # until a stream must have ended
+    head: float = 10.0  # until a request's head must be there, and what is sent must be read
+    upload: float = 30.0  # until its body must be
+    connections: int = 1000  # open at the same time
     stopping: float = 10.0  # in which what runs is finished when the server is to stop
     look: int = 2_000_000  # weights in one answer of /attention

@@ -27,6 +27,12 @@ class Histogram:
         return [*rows, f"{name}_sum {self.sum:.6f}", f"{name}_count {self.count}"]
 
 
+def escaped(label: str) -> str:
+    """A name as Prometheus wants it between quotes."""
+    plain = label.encode("utf-8", "replace").decode()
+    return plain.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
 class Metrics:
     """Counters of the whole server; what an engine has now is asked of it."""
 
@@ -67,7 +73,9 @@ class Metrics:
                 lines += [f"# TYPE {name} histogram", *histogram.lines(name)]
         for what in ("waiting", "running", "rows"):
             lines.append(f"# TYPE regard_{what} gauge")
-            lines += [f'regard_{what}{{model="{m}"}} {load[what]}' for m, load in loads.items()]
+            lines += [
+                f'regard_{what}{{model="{escaped(m)}"}} {load[what]}' for m, load in loads.items()
+            ]
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         lines += ["# TYPE regard_peak_memory_bytes gauge", f"regard_peak_memory_bytes {memory}"]
         return "\n".join(lines) + "\n"

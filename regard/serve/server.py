@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from ..errors import InputError
 from ..see.run import load
 from .app import make_app
+from .connection import connection
+from .guard import Hosts
 from .hosted import Hosted
 from .limits import Limits
 
@@ -23,6 +27,7 @@ def serve(
     limits: Limits,
     device: str = "auto",
     origins: Sequence[str] = (),
+    allowed: Sequence[str] = (),
 ) -> None:
     """Serve runs until asked to stop; what runs then is finished, what is new is refused."""
     names = [folder.resolve().name for folder in folders]
@@ -31,16 +36,37 @@ def serve(
         raise InputError(f"two runs are called '{twice[0]}'; a run's name is its folder's.")
     bound = bind(host, port)  # before anything is loaded
     hosted = [Hosted(load(folder, device=device), limits) for folder in folders]
-    app = make_app(hosted, limits, api_key, origins)
+    app = make_app(hosted, limits, api_key, origins, Hosts(host, allowed))
+    make_server(app, limits).run(sockets=[bound])
+
+
+def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
+    """uvicorn with our limits on connections."""
+    allow_files(limits.connections + 64)
     config = uvicorn.Config(
         app,
+        http=connection(limits),
+        ws="none",
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=max(1, round(limits.stopping)),
         server_header=False,
         h11_max_incomplete_event_size=2**16,
     )
-    uvicorn.Server(config).run(sockets=[bound])
+    return uvicorn.Server(config)
+
+
+def allow_files(count: int) -> None:
+    """As many open files as there may be connections, where the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        if wanted < count:
+            raise InputError(
+                f"the system allows {wanted} open files, but {count - 64} connections need {count};"
+                " lower --max-connections, or raise `ulimit -n`."
+            )
 
 
 def bind(host: str, port: int) -> socket.socket:

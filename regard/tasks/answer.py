@@ -16,7 +16,7 @@ from annotated_types import Gt, Le
 from torch import Tensor
 
 from ..batch import Answered, Sizes, Texts
-from ..data.read import Faults, is_text, whole_lines
+from ..data.read import WHOLE, Faults, is_text, whole_lines
 from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
@@ -71,7 +71,7 @@ def read(files: Sequence[Path], faults: Faults) -> Iterator[Example]:
     """The questions of SQuAD files, 1.1 or 2.0; an answer must stand where it is said to."""
     for path in files:
         try:
-            whole = json.loads("".join(whole_lines(path)))
+            whole = json.loads("".join(whole_lines(path, longest=WHOLE)))
             paragraphs = [p for article in whole["data"] for p in article["paragraphs"]]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(

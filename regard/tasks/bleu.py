@@ -18,13 +18,23 @@ def bleu_alone(
     return {"bleu": round(metric.corpus_score(list(outputs), [list(references)]).score, 2)}
 
 
+class PlainCHRF(CHRF):
+    """chrF in plain floats: the library mixes them with numpy's where a drawn sample scores zero,
+    as with an empty answer, and then cannot take their mean."""
+
+    def _compute_score_from_stats(self, stats: list[int]) -> Any:
+        found = super()._compute_score_from_stats(stats)
+        found.score = float(found.score)
+        return found
+
+
 def translation_scores(
     outputs: Sequence[str], references: Sequence[str], tokenize: str, lowercase: bool
 ) -> dict[str, Any]:
     """BLEU, chrF2 and TER, each with its signature and its 95 % interval."""
     metrics = {
         "bleu": BLEU(tokenize=tokenize, lowercase=lowercase, force=True),
-        "chrf": CHRF(lowercase=lowercase),
+        "chrf": PlainCHRF(lowercase=lowercase),
         "ter": TER(case_sensitive=not lowercase),
     }
     scores: dict[str, Any] = {}

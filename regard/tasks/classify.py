@@ -265,14 +265,14 @@ class Classify(OfTexts):
         found, counts = store.padded("label", rows, [], [])
         if self.predicts == "number":
             values = torch.from_numpy(found[:, 0].astype(np.uint32).view(np.float32))
-            return Labelled(*texts, values, torch.ones(len(rows)))
+            return Labelled.of(texts, values, torch.ones(len(rows)))
         if self.predicts == "class":
             label = torch.from_numpy(found[:, 0])
-            return Labelled(*texts, label, self.weights[label])
+            return Labelled.of(texts, label, self.weights[label])
         real = np.arange(found.shape[1]) < counts[:, None]
         holds = torch.zeros(len(rows), len(self.labels))
         holds[torch.from_numpy(np.nonzero(real)[0]), torch.from_numpy(found[real])] = 1.0
-        return Labelled(*texts, holds, torch.ones(len(rows)))
+        return Labelled.of(texts, holds, torch.ones(len(rows)))
 
     @staticmethod
     def blank(settings: ClassifySettings, budget: int) -> Labelled:
@@ -280,7 +280,7 @@ class Classify(OfTexts):
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
         lengths = torch.full((len(ids),), width)
-        return Labelled(ids, lengths, ids, lengths * 0, torch.ones(len(ids)))
+        return Labelled.of((ids, lengths, ids), lengths * 0, torch.ones(len(ids)))
 
     # Answers.
 
@@ -325,7 +325,8 @@ class Classify(OfTexts):
 
     def asking(self, batch: Texts) -> Labelled:
         rows = torch.zeros(len(batch), dtype=torch.long)
-        return Labelled(batch.ids, batch.lengths, batch.segments, rows, torch.ones(len(batch)))
+        texts = (batch.ids, batch.lengths, batch.segments)
+        return Labelled.of(texts, rows, torch.ones(len(batch)))
 
     # Scores.
 

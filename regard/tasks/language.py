@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ..batch import Sizes, Tokens
 from ..data.cut import Cut, Packed, Plan, Stream, Windows, check_size
-from ..data.read import Faults, documents, kind_of
+from ..data.read import Faults, documents, kind_of, parcels
 from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
@@ -97,22 +97,17 @@ class Language(Writer):
         return store
 
     def _encode(self, files: Sequence[Path], ends: bool, faults: Faults) -> Iterator[Chunk]:
-        held: list[tuple[str, bool]] = []
-        for piece, _, last in read(files, self.settings.lines, faults):
-            held.append((piece, last))
-            if len(held) >= 1000 or len(piece) > 2**16:
-                yield {"text": self._rows(held, ends)}
-                held = []
-        yield {"text": self._rows(held, ends)}
+        every = read(files, self.settings.lines, faults)
+        for pieces in parcels(every, lambda piece: len(piece[0]), 1000):
+            rows = self.text.encode([piece for piece, _, _ in pieces])
+            yield {
+                "text": [
+                    [*row, self.text.eos] if last and ends else row
+                    for row, (_, _, last) in zip(rows, pieces, strict=True)
+                ]
+            }
 
-    def _rows(self, pieces: list[tuple[str, bool]], ends: bool) -> list[list[int]]:
-        rows = self.text.encode([piece for piece, _ in pieces])
-        return [
-            [*row, self.text.eos] if last and ends else row
-            for row, (_, last) in zip(rows, pieces, strict=True)
-        ]
-
-    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
         """Which rows make up which batch."""
         s, size = self.settings, len(store.flat("text"))
         rows = budget // s.context
@@ -232,7 +227,7 @@ class Language(Writer):
         """The text's -log p, `nll` in all, in the usual units, each told which it is."""
         size, words, ends, texts = 0, 0, 0, 0
         for piece, _, last in read(files, self.settings.lines, faults):
-            size += len(piece.encode("utf-8")) + self.settings.lines
+            size += len(piece.encode("utf-8")) + (last and self.settings.lines)
             words += len(piece.split())
             ends += last and self.settings.lines
             texts += last
@@ -293,7 +288,7 @@ def read(files: Sequence[Path], lines: bool, faults: Faults) -> Iterator[tuple[s
             if not lines:
                 yield piece, where, last
                 continue
-            rows = piece.split("\n")
-            if rows[-1] == "":  # the end of the last line, not a line
-                rows.pop()
+            *rows, rest = piece.split("\n")
             yield from ((row, where, True) for row in rows)
+            if rest:  # a line without its end, or the beginning of a very long one
+                yield rest, where, last

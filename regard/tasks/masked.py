@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from ..batch import Masked, Sizes, Texts
 from ..data.cut import Plan
-from ..data.read import Faults, documents, is_text, kind_of
+from ..data.read import PIECE, Faults, documents, is_text, kind_of, parcels
 from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
@@ -57,7 +56,8 @@ def read(files: Sequence[Path], settings: Any, faults: Faults) -> Iterator[tuple
             raise DataError(f"{file}: text must be a .txt file, a folder of them, or .jsonl.")
         begins = True
         for piece, _, last in documents(file, faults):
-            for line in piece.split("\n"):
+            *rows, rest = piece.split("\n")
+            for line in (*rows, rest) if rest else rows:  # behind the last end is no line
                 blank = not line.strip()
                 heading = settings.documents == "headings" and HEADING.match(line)
                 if heading or (blank and settings.documents == "blank"):
@@ -69,13 +69,15 @@ def read(files: Sequence[Path], settings: Any, faults: Faults) -> Iterator[tuple
 
 
 def documents_of(files: Sequence[Path], settings: Any, faults: Faults) -> Iterator[str]:
-    """Whole texts, each on one line."""
+    """Whole texts, each on one line; a very long one counts as several."""
     held: list[str] = []
+    length = 0
     for sentence, begins in read(files, settings, faults):
-        if begins and held:
+        if held and (begins or length >= PIECE):
             yield " ".join(held)
-            held = []
+            held, length = [], 0
         held.append(sentence)
+        length += len(sentence)
     if held:
         yield " ".join(held)
 
@@ -222,7 +224,7 @@ class MaskedWords(OfTexts):
     def _encode(self, files: Sequence[Path], faults: Faults) -> Iterator[Chunk]:
         every = read(files, self.settings, faults)
         waits = False
-        while chunk := list(islice(every, 5000)):
+        for chunk in parcels(every, lambda sentence: len(sentence[0]), 5000):
             ids = self.text.encode([sentence for sentence, _ in chunk])
             rows: dict[str, list[list[int]]] = {"text": [], "begins": []}
             for row, (_, begins) in zip(ids, chunk, strict=True):
@@ -239,7 +241,7 @@ class MaskedWords(OfTexts):
         edges = (f.first, f.between, f.end) if self.settings.next else (f.first, f.last)
         return self.settings.context - sum(map(len, edges))
 
-    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
         rows = budget // self.settings.context
         if rows < 1:
             raise DataError(

@@ -49,7 +49,10 @@ def _from_table(
         known = [name.strip() for name in header]
         for key, name in columns:
             if name not in known:
-                raise DataError(f"{path}:1: {_no_column(key, name, known)}.")
+                raise DataError(
+                    f"{path}:1: {_no_column(key, name, known)}; if that is no header, count the "
+                    f"columns in all such settings: {key}=1 is the first."
+                )
         places = [known.index(name) for _, name in columns]
     for number, cells in lines:
         if not any(cells):
@@ -65,5 +68,11 @@ def _from_table(
 
 def _no_column(key: str, name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, 1, 0.4)
-    hint = f"; did you mean '{near[0]}'?" if near else ";"
-    return f"there is no column '{name}' ({key}){hint} There are {', '.join(known) or 'none'}"
+    hint = f"; did you mean '{near[0]}'? There" if near else "; there"
+    return f"there is no column '{name}' ({key}){hint} are {_some(known) or 'none'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, none too long: where a header is wanting, these are texts."""
+    shown = [name if len(name) <= 40 else f"{name[:40]}…" for name in names[:10]]
+    return ", ".join([*shown, *(["…"] if len(names) > 10 else [])])

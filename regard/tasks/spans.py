@@ -103,7 +103,7 @@ class Spans(TextToText):
         rows = ({"text": self.text.encode([document])} for document in documents)
         return cached(cache, files, marks, rows, self.text.size, faults, "a text")
 
-    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
         context = self.settings.context
         if budget < context:
             raise DataError(

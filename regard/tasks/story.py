@@ -221,7 +221,7 @@ class Story:
             "answer": answer[:1] or [self.text.unk],
         }
 
-    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
         """Batches of `budget` answers."""
         return Shuffled(store.lengths("words") + store.lengths("question"), budget, seed)
 

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -68,7 +68,7 @@ def read(files: Sequence[Path], settings: TagSettings, faults: Faults) -> Iterat
         words: list[str] = []
         tags: list[str] = []
         first, broken = 1, False
-        numbered = enumerate((*lines(path, faults.skip), ""), 1)
+        numbered = enumerate(chain(lines(path, faults.skip), [""]), 1)
         for number, line in numbered:
             cells = line.split()
             if not cells or cells[0] == "-DOCSTART-":

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..data.cut import Plan
 from ..data.order import Order, Rows
-from ..data.read import Faults, is_text
+from ..data.read import Faults, is_text, parcels
 from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, RecipeError
@@ -105,7 +105,7 @@ class TextToText(Translate):
 
     def _rows(self, files: Sequence[Path], longest: int, faults: Faults) -> Iterator[Chunk]:
         every = read(files, self.settings, faults)
-        while chunk := list(islice(every, 5000)):
+        for chunk in parcels(every, lambda e: len(e[1].source) + len(e[1].target), 5000):
             sides = [self.text.encode([row[i] for _, row in chunk]) for i in (0, 1)]
             kept: list[tuple[list[int], list[int], int]] = []
             for (task, row), source, target in zip(chunk, *sides, strict=True):
@@ -123,15 +123,15 @@ class TextToText(Translate):
                 "task": [[task] for _, _, task in kept],
             }
 
-    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
         """Which rows make up which batch; where tasks count alike, small ones are repeated."""
         if self.settings.sample == "size":
-            return super().plan(store, budget, seed, multiple)
+            return super().plan(store, budget, seed)
         tasks = np.asarray(store.flat("task"))
         members = [np.flatnonzero(tasks == task) for task in np.unique(tasks)]
         most = max(map(len, members))
         index = np.concatenate([np.resize(rows, most) for rows in members])
-        return Repeated(Order(self.lengths(store)[index], budget, seed, multiple), index)
+        return Repeated(Order(self.lengths(store)[index], budget, seed), index)
 
     # Scores.
 

@@ -77,9 +77,9 @@ class OfTexts:
 
     # Batches.
 
-    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
         """Which rows make up which batch."""
-        return Order(store.lengths("ids")[:, None], budget, seed, multiple)
+        return Order(store.lengths("ids")[:, None], budget, seed)
 
     def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Any]:
         """Every row once, the longest first."""

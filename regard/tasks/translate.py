@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..batch import Pairs, Sizes, pad
 from ..data.cut import Plan
 from ..data.order import Order
-from ..data.read import Faults, is_text, kind_of, lines, records, table
+from ..data.read import Faults, is_text, kind_of, lines, parcels, records, table
 from ..data.store import Chunk, Store, cached
 from ..decode import DECODERS, Hypothesis, Limits, quickest
 from ..decode import Settings as Decode
@@ -198,7 +198,7 @@ class Translate:
 
     def _encode(self, files: Sequence[Path], longest: int, faults: Faults) -> Iterator[Chunk]:
         examples = read(files, self.settings, faults)
-        while chunk := list(islice(examples, CHUNK)):
+        for chunk in parcels(examples, lambda e: len(e.source) + len(e.target), CHUNK):
             source = self.source.encode([example.source for example in chunk])
             target = self.target.encode([example.target for example in chunk])
             fits = [max(len(s), len(t)) < longest for s, t in zip(source, target, strict=True)]
@@ -212,9 +212,9 @@ class Translate:
             kept = [i for i, fit in enumerate(fits) if fit]
             yield {"source": [source[i] for i in kept], "target": [target[i] for i in kept]}
 
-    def plan(self, store: Store, budget: int, seed: int, multiple: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
         """Which rows make up which batch."""
-        return Order(self.lengths(store), budget, seed, multiple)
+        return Order(self.lengths(store), budget, seed)
 
     def lengths(self, store: Store) -> NDArray[np.int32]:
         """Columns that each row fills on either side, its end counted.  -> (N, 2)"""
@@ -280,17 +280,7 @@ class Translate:
         first: int = 1,
     ) -> list[Prediction]:
         """A translation for each line; an empty line has an empty one."""
-        for number, line in enumerate(inputs, first):
-            if not is_text(line):
-                raise InputError(f"input {number}: the text must be UTF-8, but is not.")
-        ids = self.read_source(inputs)
-        for number, row in enumerate(ids, first):
-            if len(row) >= longest:
-                raise InputError(
-                    f"input {number}: a line may have {longest} tokens with its end "
-                    f"(data.max_length), "
-                    f"but has {len(row) + 1}; split it into sentences."
-                )
+        ids = self.checked_source(inputs, longest, first)
         answers: list[Prediction] = [Prediction(line, "", 0.0, seconds=0.0) for line in inputs]
         order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
         width = decode.num_beams if decode.kind == "beam" else decode.num_return_sequences
@@ -304,6 +294,23 @@ class Translate:
             for i, hypotheses in zip(rows, found, strict=True):
                 answers[i] = self.answer(inputs[i], hypotheses, seconds)
         return answers
+
+    def checked_source(
+        self, inputs: Sequence[str], longest: int, first: int = 1
+    ) -> list[list[int]]:
+        """What a user types as ids, without an end; not too long, and nothing but text."""
+        for number, line in enumerate(inputs, first):
+            if not is_text(line):
+                raise InputError(f"input {number}: the text must be UTF-8, but is not.")
+        ids = self.read_source(inputs)
+        for number, row in enumerate(ids, first):
+            if len(row) >= longest:
+                raise InputError(
+                    f"input {number}: a line may have {longest} tokens with its end "
+                    f"(data.max_length), "
+                    f"but has {len(row) + 1}; split it into sentences."
+                )
+        return ids
 
     def search(
         self, model: torch.nn.Module, source: Sequence[Sequence[int]], decode: Decode

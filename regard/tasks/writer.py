@@ -17,6 +17,7 @@ from ..decode import DECODERS, Hypothesis, Limits, quickest, stream
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..text import Text
+from .growing import Growing, cut_at
 from .prediction import Prediction
 
 PIECE = 512  # tokens read at a time where the model sets no limit
@@ -147,12 +148,15 @@ class Writer:
             for copy in range(decode.num_return_sequences):
                 new: list[int] = []
                 total, ended = 0.0, False
+                text = Growing(self.text, ids, decode.stop)
                 for token, gain in self.tokens(model, ids, decode, draft, copy):
                     total, ended = total + gain, token == self.text.eos
                     new += [] if ended else [token]
-                    if decode.stop and cut_at(self.continued(ids, new), decode.stop)[1]:
-                        ended = True
-                        break
+                    if decode.stop and not ended:
+                        text.add(token)
+                        if text.stopped:
+                            ended = True
+                            break
                 copies.append(Hypothesis(new, total, ended))
             found.append(copies)
         return found
@@ -166,21 +170,14 @@ class Writer:
     def stream(self, model: Any, line: str, decode: Decode, draft: Any = None) -> Iterator[str]:
         """The continuation as it is written, in pieces of text; nothing of a stop text is shown."""
         ids = self.prompt(line, model, decode)
-        new: list[int] = []
-        shown = 0
+        text = Growing(self.text, ids, decode.stop)
         for token, _ in self.tokens(model, ids, decode, draft):
-            new += [] if token == self.text.eos else [token]
-            text, stopped = cut_at(self.continued(ids, new), decode.stop)
-            # What may yet become a stop text, or the rest of a character, is held back.
-            safe = len(text) if stopped else len(text) - held_back(text, decode.stop)
-            if safe > shown:
-                yield text[shown:safe]
-                shown = safe
-            if stopped:
+            if token != self.text.eos and (shown := text.add(token)):
+                yield shown
+            if text.stopped:
                 return
-        text = self.continued(ids, new)
-        if len(text) > shown:
-            yield text[shown:]
+        if rest := text.finish():
+            yield rest
 
     def continued(self, ids: Sequence[int], new: Sequence[int]) -> str:
         """The text of new tokens after others: a space between the two is theirs."""
@@ -235,21 +232,3 @@ class Writer:
 def as_prompt(ids: Tensor) -> Tokens:
     """Prompts as a batch: all but the last token are read by `start`.  (B, P)"""
     return Tokens(ids, torch.tensor([[0, 0]], device=ids.device).expand(len(ids), -1))
-
-
-def cut_at(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text up to the first of the stop texts, and whether there was one."""
-    places = [place for stop in stops if (place := text.find(stop)) >= 0]
-    return (text[: min(places)], True) if places else (text, False)
-
-
-def held_back(text: str, stops: Sequence[str]) -> int:
-    """Characters at the end that may begin a stop text, or are part of an unfinished one."""
-    whole = text.rstrip("\ufffd")
-    begun = (
-        length
-        for stop in stops
-        for length in range(1, min(len(stop) - 1, len(whole)) + 1)
-        if whole.endswith(stop[:length])
-    )
-    return len(text) - len(whole) + max(begun, default=0)

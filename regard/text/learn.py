@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import string
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from ..errors import DataError, RegardError
-from .text import EOS, SPACE, SPECIALS, SPELLINGS, UNK, Text
+from .text import EOS, SPACE, SPECIALS, SPELLINGS, UNK, Text, readable
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 # Letters with their marks, digits, or one sign; each keeps the space before it, so that nothing
@@ -65,30 +68,46 @@ class Settings:
 def learn(lines: Iterable[str], settings: Settings, extra: Sequence[str] = ()) -> Text:
     """A vocabulary from lines; the same lines give the same vocabulary.
 
-    `extra` are specials of a task, which stand right after the usual ones.
+    `extra` are specials of a task, which stand right after the usual ones. Where the data do not
+    allow as many entries as were asked for, there are fewer, and the text's `note` says so.
     """
     where = "text.size"
     if settings.vocabulary:
         return open_vocabulary(Path(settings.vocabulary))
+    empty = False
+
+    def told() -> Iterator[str]:
+        nonlocal empty
+        seen = False
+        for line in lines:
+            seen = seen or bool(line.strip())
+            yield line
+        empty = not seen
+
     try:
-        tokenizer = KINDS[settings.kind](lines, settings, [*SPECIALS, *extra])
-    except RegardError:
+        tokenizer = KINDS[settings.kind](told(), settings, [*SPECIALS, *extra])
+    except (RegardError, MemoryError):
         raise
     except Exception as error:  # the library raises bare Exception
-        raise DataError(f"{where}: no vocabulary could be learned ({error}).") from error
-    if tokenizer.get_vocab_size() <= len(SPECIALS) + len(extra):
+        if not empty:
+            reason = str(error) or f"{type(error).__name__}, of which nothing more is known"
+            raise DataError(f"{where}: no vocabulary could be learned ({reason}).") from error
+    if empty:  # specials and bytes alone are entries too
         raise DataError(
             f"{where}: no text to learn a vocabulary from; the training data are empty."
         )
-    if (
-        settings.kind in ("bpe", "byte-bpe", "unigram", "wordpiece")
-        and tokenizer.get_vocab_size() < settings.size
-    ):
+    text = Text(tokenizer)
+    if text.size <= len(SPECIALS) + len(extra):
         raise DataError(
-            f"{where}: {settings.size} entries were asked for, but the data allow only "
-            f"{tokenizer.get_vocab_size()}; set text.size to that or less."
+            f"{where}: there must be an entry to learn, but nothing is seen often enough; lower "
+            f"text.min_frequency ({settings.min_frequency})."
         )
-    return Text(tokenizer)
+    if settings.kind in ("bpe", "byte-bpe", "unigram", "wordpiece") and text.size < settings.size:
+        text.note = (
+            f"{where}: {settings.size} entries were asked for, but the data allow only "
+            f"{text.size}; that many are used."
+        )
+    return text
 
 
 def learn_bpe(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
@@ -112,18 +131,39 @@ def learn_wordpiece(lines: Iterable[str], settings: Settings, specials: list[str
     tokenizer.normalizer = normalizers.Sequence([*_normalisers(settings), *steps])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=settings.size,
-        min_frequency=settings.min_frequency,
-        special_tokens=specials,
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(lines, trainer)
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as spool:
+        letters = set[str]()
+        for line in lines:
+            letters.update(line)
+            spool.write(line.replace("\n", " ") + "\n")
+        # Which of two pairs that are as frequent is merged first hangs on the numbers of letters
+        # inside words, and those on a hash table; unless they are given beforehand, in order.
+        inside = [f"##{letter}" for letter in _inside(tokenizer, letters)]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=settings.size,
+            min_frequency=settings.min_frequency,
+            special_tokens=[*specials, *inside],
+            show_progress=False,
+        )
+        spool.seek(0)
+        tokenizer.train_from_iterator((line.removesuffix("\n") for line in spool), trainer)
     # The trainer numbers pieces of one letter as its hash table has them; settle that.
     whole = json.loads(_unregister(tokenizer).to_str())
     learned = sorted(whole["model"]["vocab"].keys() - set(specials), key=lambda p: (len(p), p))
     whole["model"]["vocab"] = {piece: i for i, piece in enumerate([*specials, *learned])}
     return Tokenizer.from_str(json.dumps(whole))
+
+
+def _inside(tokenizer: Tokenizer, letters: set[str]) -> list[str]:
+    """Letters that can stand inside a word; signs and ideographs are words of their own."""
+
+    def stays_alone(letter: str) -> bool:
+        kind, name = unicodedata.category(letter), unicodedata.name(letter, "")
+        alone = kind[0] == "P" or letter in string.punctuation or name.startswith("CJK UNIFIED")
+        return alone or letter.isspace()
+
+    normal = set(tokenizer.normalizer.normalize_str(" ".join(sorted(letters))))
+    return sorted(letter for letter in normal if not stays_alone(letter))
 
 
 def learn_byte_bpe(lines: Iterable[str], settings: Settings, specials: list[str]) -> Tokenizer:
@@ -152,10 +192,8 @@ def open_vocabulary(folder: Path) -> Text:
                 f"text.vocabulary: {folder} must hold vocab.json and merges.txt, or a "
                 f"tokenizer.json, but there is no {path.name}."
             )
-    try:
+    with readable(f"{vocabulary}: not a readable vocabulary"):
         tokenizer = Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
-    except Exception as error:  # the library raises bare Exception
-        raise DataError(f"{vocabulary}: not a readable vocabulary ({error}).") from error
     return _with_end(_byte_level(tokenizer, []), folder)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from ..errors import RunError
+from ..errors import RegardError, RunError
 
 # The same four ids in every vocabulary that we make; what hides a word comes next, where one does.
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -25,6 +27,8 @@ SPELLINGS = {
     "mask": ("<mask>", "[MASK]"),
 }
 SPACE = "▁"  # how a space is written inside a token
+DEEPEST = 100  # levels of a tokenizer file; real ones have about ten
+HOLES = 128  # numbers below its highest that a vocabulary may leave out
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
@@ -41,8 +45,55 @@ class Frame(NamedTuple):
     end: list[int]
 
 
+@contextmanager
+def readable(complaint: str) -> Iterator[None]:
+    """Whatever becomes of a file that cannot be read is told in one line."""
+    try:
+        yield
+    except RegardError:
+        raise
+    except BaseException as error:
+        # The library raises bare Exception; where it gives itself up, not even that.
+        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
+            raise
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise RunError(f"{complaint} ({why[:200]}).") from error
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A tokenizer file, looked through before the library is given it, which trusts what it says:
+    it would go down with a nest too deep, and count up to a number however high."""
+    said = path.read_text(encoding="utf-8")
+    whole = json.loads(said)
+    level, depth = [whole], 0
+    while level:
+        level = [x for y in level for x in _inside(y) if isinstance(x, dict | list)]
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+    vocabulary, added = whole["model"]["vocab"], whole.get("added_tokens") or []
+    numbered = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+    names = {*(vocabulary if isinstance(vocabulary, dict) else ()), *(t["content"] for t in added)}
+    entries = len(names) + (0 if isinstance(vocabulary, dict) else len(vocabulary))
+    check_numbers([*numbered, *(token["id"] for token in added)], entries + HOLES)
+    return Tokenizer.from_str(said)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def check_numbers(numbers: Iterable[Any], size: int) -> None:
+    """The entries of a vocabulary count up from 0."""
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < size:
+            raise ValueError(f"an entry must have a number below {size}, but one has {number!r}")
+
+
 class Text:
     """Encodes and decodes; specials are never produced from text that merely spells them."""
+
+    note: str = ""  # what whoever had it learned should know
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -69,13 +120,17 @@ class Text:
     def load(cls, path: Path) -> Text:
         if not path.is_file():
             raise RunError(f"{path}: the vocabulary is missing; the run folder is not complete.")
-        try:
-            return cls(Tokenizer.from_file(str(path)))
-        except Exception as error:  # the library raises bare Exception
-            raise RunError(f"{path}: not a readable tokenizer file ({error}).") from error
+        with readable(f"{path}: not a readable tokenizer file"):
+            text = cls(read_tokenizer(path))
+            if text.tokenizer.post_processor is not None:  # its rules may be somebody else's
+                check_numbers((i for part in text.frame for i in part), text.size)
+            return text
 
     def save(self, path: Path) -> None:
-        path.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+        try:
+            path.write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
+        except OSError as error:
+            raise RunError(f"{path}: could not be written ({error.strerror}).") from error
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of each line, without specials."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +62,15 @@ def add_adapters(model: nn.Module, settings: Settings) -> None:
             rows, columns = layer.weight.shape
             adapter = LowRank(rows, columns, settings.adapters, settings.adapter_scale)
             parametrize.register_parametrization(layer, "weight", adapter)
+
+
+def merged_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shapes that weights have when their adapters are added to them."""
+    return {
+        name.replace(ORIGINAL, "weight"): shape
+        for name, shape in shapes.items()
+        if not name.endswith((UP, DOWN))
+    }
 
 
 def merged(weights: dict[str, Tensor], settings: Settings) -> dict[str, Tensor]:

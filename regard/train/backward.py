@@ -47,7 +47,8 @@ def make_backward(
         compile_blocks(model)
     objective: nn.Module = Objective(model, loss)
     if world.size > 1:
-        return Plain(DistributedDataParallel(objective), precision)
+        # Not every task asks every part of its model: a pooler, say, or the words beside a class.
+        return Plain(DistributedDataParallel(objective, find_unused_parameters=True), precision)
     plain = Plain(objective, precision)
     return Graphs(plain) if compiling in ("graph", "full") and on_gpu else plain
 
@@ -96,7 +97,7 @@ class Graphs:
     is.
     """
 
-    def __init__(self, plain: Plain, most: int = 64) -> None:
+    def __init__(self, plain: Plain, most: int = 256) -> None:
         self.plain, self.most = plain, most
         self.met: Counter[tuple[Any, ...]] = Counter()
         self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Any, Tensor, Done]] = {}

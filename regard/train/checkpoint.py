@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from torch import Tensor, nn
 
 from ..errors import RunError
 
-SUMS = "checksums.json"
+SUMS, STATE = "checksums.json", "state.json"
+FILES = {"model.safetensors", "optimizer.safetensors", "past.safetensors", STATE, SUMS}
 
 
 def save(
@@ -29,10 +31,10 @@ def save(
     with _told(f"{final} could not be written"):
         shutil.rmtree(work, ignore_errors=True)
         try:
-            work.mkdir(parents=True)
+            work.mkdir()
             for name, group in tensors.items():
                 _write_tensors(work / f"{name}.safetensors", group)
-            _write_text(work / "state.json", json.dumps(state, indent=1))
+            _write_text(work / STATE, json.dumps(state, indent=1))
             sums = {path.name: _sum(path) for path in sorted(work.iterdir())}
             _write_text(work / SUMS, json.dumps(sums, indent=1))
             if final.exists():
@@ -53,7 +55,7 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         raise RunError(
             f"{folder}: the checkpoint's {SUMS} must be there and readable, but is not; {GIVE_UP}"
         ) from error
-    if not isinstance(sums, dict) or not {"model.safetensors", "state.json"} <= sums.keys():
+    if not isinstance(sums, dict) or not {"model.safetensors", STATE} <= sums.keys():
         raise RunError(
             f"{folder}: the checkpoint's {SUMS} must name its parts, but does not; {GIVE_UP}"
         )
@@ -71,10 +73,14 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         for name in sums
         if name.endswith(".safetensors")
     }
-    return tensors, json.loads((folder / "state.json").read_text())
+    return tensors, json.loads((folder / STATE).read_text())
 
 
-GIVE_UP = "delete that folder to go on from the checkpoint before it, or start over with --fresh."
+# Those after it hold what was learned from it, and one of them alone would be gone on from.
+GIVE_UP = (
+    "delete that folder and the checkpoints after it to go on from the one before, or start over "
+    "with --fresh."
+)
 
 
 def all_in(folder: Path) -> list[Path]:
@@ -82,18 +88,30 @@ def all_in(folder: Path) -> list[Path]:
     found = [
         p for p in folder.glob("checkpoint-*") if p.name.removeprefix("checkpoint-").isdecimal()
     ]
-    return sorted(found, key=lambda p: int(p.name.removeprefix("checkpoint-")))
+    return sorted(found, key=step_of)
 
 
-def clean(folder: Path, keep: int) -> None:
-    """Drop all but the last `keep` checkpoints, and what a killed process left half-written."""
+def step_of(path: Path) -> int:
+    return int(path.name.removeprefix("checkpoint-"))
+
+
+def clean(folder: Path, keep: int = 1, every: int = 1) -> None:
+    """Drop all but the last two and the last `keep` of those whose step `every` divides.
+
+    An interruption makes one more, which must not push out one that is to be averaged. What a
+    killed process left half-written goes too; one into which somebody put a file stays.
+    """
     for path in folder.glob(".checkpoint-*.part"):
-        shutil.rmtree(path)
-    for path in all_in(folder)[:-keep]:
-        # Renamed first: a kill in the middle of deleting must not leave half a checkpoint in place.
-        gone = path.with_name(f".{path.name}.part")
-        path.rename(gone)
-        shutil.rmtree(gone)
+        if path.name.removeprefix(".checkpoint-").removesuffix(".part").isdecimal():
+            shutil.rmtree(path)
+    found = all_in(folder)
+    regular = [path for path in found if step_of(path) % every == 0]
+    for path in set(found[:-2]) - set(regular[-keep:]):
+        if {file.name for file in path.iterdir()} <= FILES:
+            # Renamed first: a kill in the middle of deleting must not leave half of it in place.
+            gone = path.with_name(f".{path.name}.part")
+            path.rename(gone)
+            shutil.rmtree(gone)
 
 
 def write_weights(path: Path, weights: dict[str, Tensor]) -> None:
@@ -110,11 +128,41 @@ def write_weights(path: Path, weights: dict[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file; refused where they are not what the file says was written."""
     try:
         with safe_open(path, "pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            wanted = (file.metadata() or {}).get(SUM)  # somebody else's file has none
     except (OSError, SafetensorError) as error:
-        raise RunError(f"{path}: not a whole safetensors file ({error}).") from error
+        raise RunError(f"{path}: not a whole safetensors file ({error}); {_way_out(path)}") from (
+            error
+        )
+    if wanted is not None and sum_of(tensors) != wanted:
+        raise RunError(
+            f"{path}: the weights must be as they were written, but have changed since; "
+            f"{_way_out(path)}"
+        )
+    return tensors
+
+
+SUM = "sha256"  # in a file's metadata: of its tensors, by name
+
+
+def sum_of(tensors: dict[str, Tensor]) -> str:
+    """SHA-256 of names, types, shapes and values."""
+    total = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
+def _way_out(path: Path) -> str:
+    """What to do about a file of weights that cannot be used."""
+    if path.parent.name.startswith("checkpoint-"):
+        return GIVE_UP
+    return "put back a copy of it, or train again with --fresh."
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -122,23 +170,40 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
-def put_weights(model: nn.Module, weights: dict[str, Tensor], where: Path) -> None:
-    """Load weights into a model that they fit exactly."""
-    own = dict(model.named_parameters())
-    odd = sorted(set(own) ^ set(weights))
+def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes that a file's head tells, before anything of their size is read."""
+    try:
+        with safe_open(path, "pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise RunError(f"{path}: not a whole safetensors file ({error}); {_way_out(path)}") from (
+            error
+        )
+
+
+def check_shapes(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], where: Path) -> None:
+    """A model's weights must be those of a file; the model may be one without numbers."""
+    own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    odd = sorted(set(own) ^ set(shapes))
     if odd:
         side = "lacks" if odd[0] in own else "has, beyond what the model knows,"
         raise RunError(
             f"{where}: the weights must fit the model of config.json, but the file "
             f"{side} '{odd[0]}'."
         )
-    for name, weight in own.items():
-        if weight.shape != weights[name].shape:
+    for name, shape in own.items():
+        if shape != shapes[name]:
             raise RunError(
                 f"{where}: the weights must fit the model of config.json, but '{name}' has shape "
-                f"{tuple(weights[name].shape)} where the model has {tuple(weight.shape)}."
+                f"{shapes[name]} where the model has {shape}."
             )
-        with torch.no_grad():
+
+
+def put_weights(model: nn.Module, weights: dict[str, Tensor], where: Path) -> None:
+    """Load weights into a model that they fit exactly."""
+    check_shapes(model, {name: tuple(weight.shape) for name, weight in weights.items()}, where)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
             weight.copy_(weights[name])
 
 
@@ -155,15 +220,18 @@ def write_text(path: Path, text: str) -> None:
     """A small file, whole or as it was."""
     work = path.with_name(f".{path.name}.part")
     try:
-        work.write_text(text, encoding="utf-8")
+        _write_text(work, text)
         work.replace(path)
-    except OSError as error:
+    except BaseException as error:
         work.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise RunError(f"{path}: could not be written ({error.strerror}).") from error
 
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path)
+    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    save_file(plain, path, metadata={"format": "pt", SUM: sum_of(plain)})
     path.chmod(0o644)  # the library makes it private; a run folder is to be handed on
     with path.open("rb+") as file:
         os.fsync(file.fileno())

@@ -18,7 +18,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..batch import Sizes
 from .distributed import pick
-from .loss import LOSSES
 from .settings import Settings
 
 # Stated power for estimates, in watts: a GPU at its board limit, a CPU core under load.
@@ -74,11 +73,12 @@ def _tracker() -> Any:
     tracker = OfflineEmissionsTracker(
         country_iso_code="WORLD", save_to_file=False, log_level="critical", allow_multiple_runs=True
     )
+    tracker.start()  # which is when it looks for what can be read
     # Where neither counter can be read the library falls back on its own guess; ours is stated.
     readable = any(type(part).__name__ == "GPU" or _is_rapl(part) for part in tracker._hardware)
     if not readable:
+        tracker.stop()
         return None
-    tracker.start()
     return tracker
 
 
@@ -101,16 +101,18 @@ class Estimate:
     activations: int  # bytes that the forward pass keeps for the backward
 
 
-def count(
-    build: Callable[[Sizes], nn.Module], sizes: Sizes, batch: Any, loss: str = "tokens"
-) -> Estimate:
-    """Count by running such a batch through such a model on tensors without data."""
+def count(build: Callable[[Sizes], nn.Module], sizes: Sizes, batch: Any, loss: Any) -> Estimate:
+    """Count by running such a batch through such a model, in training, on tensors without data.
+
+    `loss` is what is minimised, with all that it needs: two passes, a teacher, the words beside a
+    class; what it keeps must be on the device `meta`.
+    """
     with torch.device("meta"):
-        model = build(sizes)
+        model = build(sizes).train()
         kept = Kept()
         with FlopCounterMode(display=False) as counter:
             with torch.autograd.graph.saved_tensors_hooks(kept.add, lambda tensor: tensor):
-                total = LOSSES[loss]()(model, batch.to(torch.device("meta"))).total
+                total = loss(model, batch.to(torch.device("meta"))).total
             torch.autograd.backward(total)
     weights = sum(p.numel() for p in model.parameters())
     return Estimate(weights, counter.get_total_flops(), kept.bytes - 4 * weights)
@@ -168,7 +170,7 @@ def estimate(
     sizes: Sizes,
     train: Settings,
     batch: Any,
-    loss: str = "tokens",
+    loss: Any,
 ) -> dict[str, Any]:
     """The bill before training, for batches like this one."""
     device = pick(train.device)

@@ -4,7 +4,7 @@ finds likely."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from torch.utils.checkpoint import checkpoint as recompute
 
 from ..errors import RecipeError, RunError
 from ..parts.output import Output
+from ..parts.precision import at_least_float32
 from ..tasks import TASKS
 from . import checkpoint
 from .loss import LOSSES, ClassLoss, Loss, TokenLoss, chunks
-from .recipe import read_run
+from .recipe import Recipe, read_run
 from .settings import Settings
 
 
@@ -61,8 +62,8 @@ class DistilLoss(TokenLoss):
         known_bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         s = self.settings
-        scores = F.linear(states, weight, bias).float()
-        wanted = F.linear(known, known_weight, known_bias).float() / s.temperature
+        scores = at_least_float32(F.linear(states, weight, bias))
+        wanted = at_least_float32(F.linear(known, known_weight, known_bias)) / s.temperature
         soft = F.kl_div(
             (scores / s.temperature).log_softmax(-1),
             wanted.log_softmax(-1),
@@ -77,7 +78,10 @@ class DistilLoss(TokenLoss):
 
 
 def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
-    """The task's loss; with a teacher, what that knows beside it."""
+    """The task's loss; with a teacher, what that knows beside it.
+
+    On the device `meta`, where there are no numbers, it costs nothing and tells what it would.
+    """
     kind = LOSSES[task.loss]
     if settings.r_drop and (kind not in (TokenLoss, ClassLoss) or settings.teacher):
         raise RecipeError(
@@ -91,6 +95,17 @@ def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
     folder = Path(settings.teacher)
     recipe = read_run(folder)
     known = TASKS[recipe.task_kind].load(recipe.task, recipe.text, folder)
+    if device.type == "meta":
+        with device:
+            return DistilLoss(recipe.build(known.sizes), settings)
+    check_teacher(folder, recipe, known, task)
+    teacher = recipe.build(known.sizes)
+    checkpoint.put_weights(teacher, weights_of_run(folder, "train.teacher"), folder)
+    return DistilLoss(teacher.to(device), settings)
+
+
+def check_teacher(folder: Path, recipe: Recipe, known: Any, task: Any) -> None:
+    """A teacher must have learned the same, in the same vocabulary, and see as far."""
     teaches, learns = TASKS[recipe.task_kind], type(task)
     if not issubclass(learns, teaches) and not issubclass(teaches, learns):
         raise RunError(
@@ -102,15 +117,27 @@ def make_loss(task: Any, settings: Settings, device: torch.device) -> Any:
             f"{folder}: a teacher must have the student's vocabulary, but has {known.sizes.target} "
             f"entries where the student has {task.sizes.target}."
         )
-    teacher = recipe.build(known.sizes)
-    longest: Any = teacher.longest
+    other = next((name for name, theirs, own in vocabularies(known, task) if theirs != own), None)
+    if other is not None:
+        raise RunError(
+            f"{folder}: a teacher must have the student's vocabulary, but its entries are others, "
+            f"such as '{other}'; set text.vocabulary to its tokenizer.json."
+        )
+    with torch.device("meta"):
+        longest: Any = recipe.build(known.sizes).longest
     if longest is not None and longest < getattr(task.settings, "context", 0):
         raise RunError(
             f"{folder}: a teacher must be able to place task.context "
             f"({task.settings.context}) tokens, but can place {longest}."
         )
-    checkpoint.put_weights(teacher, weights_of_run(folder, "train.teacher"), folder)
-    return DistilLoss(teacher.to(device), settings)
+
+
+def vocabularies(known: Any, task: Any) -> Iterator[tuple[str, int | None, int | None]]:
+    """Every entry that either of two tasks has, with its number in each."""
+    for side in ("text", "source", "target"):
+        if hasattr(known, side) and hasattr(task, side):
+            theirs, own = (getattr(t, side).tokenizer.get_vocab() for t in (known, task))
+            yield from ((name, theirs.get(name), own.get(name)) for name in sorted({*theirs, *own}))
 
 
 def start_from(model: nn.Module, folder: Path, may_differ: bool) -> None:

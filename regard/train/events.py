@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ class Begun:
     faults: tuple[str, ...] = ()  # the first of them, where they were read just now
     peak: float = 0.0  # FLOP/s that `use` is a part of
     peak_method: str = ""
+    notes: tuple[str, ...] = ()  # what is no mistake, but may not be meant
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Window:
 
     def close(self, world: World, step: int, optimizer: torch.optim.Optimizer) -> Step:
         """Means over the window; waits for the device."""
-        self.check(world, step)
+        self.check(world, step, optimizer)
         means = (world.sum(self.nll.clone()) / self.tokens).view(-1).tolist()
         loss = sum(means)
         norm = float(self.norm) / self.steps
@@ -141,13 +142,20 @@ class Window:
         yield
         self.began += time.perf_counter() - before
 
-    def check(self, world: World, step: int) -> None:
-        """Stop before anything that is not a number reaches a checkpoint."""
-        bad = not bool(torch.isfinite(self.nll + self.norm).all())
-        if world.any(bad):
+    def check(self, world: World, step: int, optimizer: torch.optim.Optimizer) -> None:
+        """Stop before anything that is not a number is told as good, or saved.
+
+        A loss is of the weights before its step, so the weights after it are looked at too.
+        """
+        weights = [p.detach() for group in optimizer.param_groups for p in group["params"]]
+        # By the largest entry: the sum of squares of finite weights need not be finite.
+        largest = torch.stack(torch._foreach_norm(weights, torch.inf))
+        told = (self.nll + self.norm, largest)
+        loss, update = torch.stack([torch.isfinite(value).all() for value in told]).tolist()
+        if world.any(not (loss and update)):
+            what = "the weights are not numbers" if loss else "the loss is not a number"
             raise RunError(
-                f"step {step}: the loss is not a number any more; the last checkpoint "
-                f"is good: try a lower "
+                f"step {step}: {what} any more; what was saved before is good: try a lower "
                 "train.rate, a longer train.warmup, or train.clip=1.0, with --fresh."
             )
 
@@ -155,8 +163,16 @@ class Window:
 class Log:
     """metrics.jsonl, one event a line, and TensorBoard beside it where wanted."""
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self.path = folder / "metrics.jsonl"
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        check: Callable[[], None] = lambda: None,
+        step: int = 0,
+    ) -> None:
+        """`check` is asked before each line whether the folder may still be written in; `step`
+        is the one that the run goes on from."""
+        self.path, self.check = folder / "metrics.jsonl", check
         self.board: Any = None
         if settings.tensorboard:
             try:
@@ -165,13 +181,21 @@ class Log:
                 raise RunError(
                     "train.tensorboard needs TensorBoard; pip install 'regard[tensorboard]'."
                 ) from error
-            self.board = SummaryWriter(str(folder / "tensorboard"))
+            # What a killed process logged after its last checkpoint is logged again.
+            self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, event: Event) -> None:
+        self.check()
         row = dataclasses.asdict(event)
         kind = type(event).__name__.lower()
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"event": kind, **row}) + "\n")
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"event": kind, **row}) + "\n")
+        except OSError as error:
+            raise RunError(
+                f"{self.path}: could not be written ({error.strerror}); make room and run the same "
+                "command again."
+            ) from error
         if self.board is not None:
             for key, value in {**row, **row.get("scores", {}), **row.get("parts", {})}.items():
                 if isinstance(value, float):

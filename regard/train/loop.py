@@ -61,15 +61,22 @@ def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Done:
 
 
 def fit(
-    recipe: Recipe, folder: Path, world: World, stop: Callable[[], bool] = lambda: False
+    recipe: Recipe,
+    folder: Path,
+    world: World,
+    stop: Callable[[], bool] = lambda: False,
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[Event]:
-    """Train until done, from the last checkpoint where there is one."""
+    """Train until done, from the last checkpoint where there is one.
+
+    `check` is asked before each write whether the folder is still this run's.
+    """
     settings, device = recipe.train, world.device
     faults = Faults(recipe.data.skip_bad)
+    new = not (folder / "config.json").is_file()
     task = world.first(lambda: prepare_task(recipe, folder, faults))
     stores = world.first(lambda: prepare_stores(recipe, task, folder, faults))
-    multiple = 8 if device.type == "cuda" else 1
-    plan = task.plan(stores["train"], settings.batch_tokens, settings.seed, multiple)
+    plan = task.plan(stores["train"], settings.batch_tokens, settings.seed)
 
     torch.manual_seed(settings.seed)
     model = recipe.build(task.sizes)
@@ -89,7 +96,10 @@ def fit(
     largest = task.batch(stores["train"], plan.largest(), np.random.default_rng(settings.seed))
     try_largest(backward, model, largest, world, settings)
     usual = task.batch(stores["train"], plan.usual(), np.random.default_rng(settings.seed))
-    example = cost.count(recipe.build, task.sizes, usual, task.loss)
+    example = cost.Estimate(0, 0, 0)
+    if world.leads:  # who alone tells and writes
+        meta = torch.device("meta")
+        example = cost.count(recipe.build, task.sizes, usual, make_loss(task, settings, meta))
     peak = cost.peak_rate(device)
     yield Begun(
         progress.step,
@@ -102,9 +112,10 @@ def fit(
         tuple(faults.first),
         peak.flops,
         peak.method,
+        (*notes_on(settings), *(notes_of(task) if new else ())),
     )
 
-    log = Log(folder, settings) if world.leads else None
+    log = Log(folder, settings, check, progress.step) if world.leads else None
     parts = getattr(loss, "parts", ())
     window = Window(device, example.flops / usual.tokens / (peak.flops * world.size), parts)
     began = time.perf_counter() - progress.seconds
@@ -136,11 +147,12 @@ def fit(
                 yield record(log, window.close(world, step, optimizer))
             with window.paused():
                 if step % settings.evaluate_every == 0 or last:
-                    window.check(world, step)
+                    window.check(world, step, optimizer)
                     with optim.averaged(optimizer):
                         scored = validate(recipe, task, model, stores, world, progress, precision)
                         if scored is not None and scored.best and world.leads:
                             weights = adapt.merged(checkpoint.weights_of(model), settings)
+                            check()
                             checkpoint.write_weights(folder / BEST, weights)
                     if scored is not None:
                         yield record(log, scored)
@@ -148,9 +160,10 @@ def fit(
                 # Peers agree on stopping, and seldom enough that asking costs nothing.
                 asked = world.any(stop()) if world.size == 1 or step % 5 == 0 else False
                 if step % settings.save_every == 0 or last or asked or tired(progress, settings):
-                    window.check(world, step)
+                    window.check(world, step, optimizer)
                     progress.seconds = spent()
                     kept = tuple(world.sum(tensor.clone()) for tensor in past)
+                    check()
                     yield record(
                         log, save(folder, model, optimizer, progress, kept, settings, world)
                     )
@@ -160,6 +173,7 @@ def fit(
             if tired(progress, settings) and not last:
                 yield Stopped(step, f"no gain in {progress.worse} validations", for_good=True)
                 break
+    check()
     if world.leads:
         with optim.averaged(optimizer):
             weights = adapt.merged(chosen_weights(folder, settings, model, progress), settings)
@@ -213,6 +227,23 @@ def prepare_stores(recipe: Recipe, task: Any, folder: Path, faults: Faults) -> d
 ANY_LENGTH = 10**9  # what is only scored may be as long as it likes
 
 
+def notes_on(settings: Settings) -> list[str]:
+    """What is no mistake, but can hardly be meant."""
+    if settings.warmup <= settings.steps:
+        return []
+    return [
+        f"train.warmup ({settings.warmup}) is longer than the training ({settings.steps} steps), "
+        f"so the rate never reaches train.rate; set train.warmup={max(settings.steps // 10, 1)} "
+        "or so."
+    ]
+
+
+def notes_of(task: Any) -> list[str]:
+    """What its vocabularies have to say, each once."""
+    texts = {id(part): part for part in vars(task).values() if isinstance(part, Text)}
+    return [text.note for text in texts.values() if text.note]
+
+
 def way_to_compile(settings: Settings, device: torch.device) -> str:
     """Compiling takes half a minute, which a long training on a GPU earns back."""
     if settings.compile != "auto" or device.type != "cuda":
@@ -252,7 +283,8 @@ def save(
         if past:
             tensors["past"] = {str(i): tensor for i, tensor in enumerate(past)}
         checkpoint.save(folder, progress.step, tensors, dataclasses.asdict(progress))
-        checkpoint.clean(folder, settings.average + 1 if settings.keep == "average" else 2)
+        averaged = settings.average if settings.keep == "average" else 1
+        checkpoint.clean(folder, averaged, settings.save_every)
     return Saved(progress.step, str(path))
 
 
@@ -301,7 +333,11 @@ def try_largest(
     batch = batch.widen(8) if world.device.type == "cuda" else batch
     try:
         gradient(backward, batch, world, settings.accumulate)
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except (RuntimeError, MemoryError) as error:
+        # The CPU's allocator has no error of its own.
+        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not known and "can't allocate memory" not in str(error):
+            raise
         raise RunError(
             f"the largest batch ({len(batch)} lines) does not fit into memory; halve "
             f"train.batch_tokens "
@@ -331,13 +367,10 @@ def chosen_weights(
 ) -> dict[str, Tensor]:
     """The best on validation, the last, or the average of the last checkpoints."""
     if settings.keep == "average":
-        # A checkpoint made because somebody interrupted does not count.
-        saved = checkpoint.all_in(folder)
-        steps = [int(path.name.removeprefix("checkpoint-")) for path in saved]
-        regular = [s for s in steps if s % settings.save_every == 0 or s == progress.step]
-        return checkpoint.average(
-            [folder / f"checkpoint-{s}/model.safetensors" for s in regular[-settings.average :]]
-        )
+        # Those made because somebody interrupted do not count; the last one always does.
+        last, every = progress.step, settings.save_every
+        steps = [*range(every, last, every), last][-settings.average :]
+        return checkpoint.average([folder / f"checkpoint-{s}/model.safetensors" for s in steps])
     if settings.keep == "best" and (folder / BEST).is_file():
         return checkpoint.read_tensors(folder / BEST)
     return {name: weight.clone() for name, weight in checkpoint.weights_of(model).items()}

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..batch import Passed
 from ..parts.output import Output
-from ..parts.precision import asked
+from ..parts.precision import asked, at_least_float32
 from . import kernel
 from .settings import Settings
 
@@ -86,7 +86,7 @@ class TokenLoss:
         weight: Tensor,
         bias: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        p, q = (F.linear(x, weight, bias).float().log_softmax(-1) for x in (a, b))
+        p, q = (at_least_float32(F.linear(x, weight, bias)).log_softmax(-1) for x in (a, b))
         nll = -(p + q).gather(1, labels[:, None])[:, 0] / 2
         spread = -(p + q).mean(-1) / 2
         apart = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2  # KL(p‖q)/2 + KL(q‖p)/2
@@ -216,7 +216,7 @@ class MaskedLoss(TokenLoss):
         after = torch.zeros_like(words.nll)
         if passed.follows is not None:
             asked = batch.follows.clamp_min(0)
-            each = F.cross_entropy(passed.follows.float(), asked, reduction="none")
+            each = F.cross_entropy(at_least_float32(passed.follows), asked, reduction="none")
             after = (each * batch.worth * (batch.follows >= 0)).sum()
         return Loss(words.total + after, torch.stack((words.nll, after.detach())))
 
@@ -239,7 +239,7 @@ class ClassLoss(TokenLoss):
     def __call__(self, model: nn.Module, batch: Any) -> Loss:
         twice = self.r_drop > 0 and model.training
         passed: Passed = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
-        scores = model.output(passed.states).float()  # type: ignore[operator]
+        scores = at_least_float32(model.output(passed.states))  # type: ignore[operator]
         sides = scores.chunk(2 if twice else 1)
         pairs = [self.compare(side, batch) for side in sides]
         total, nll = (torch.stack(values).mean(0) for values in zip(*pairs, strict=True))
@@ -269,7 +269,7 @@ class ClassLoss(TokenLoss):
         return batch.labels >= 0  # type: ignore[no-any-return]
 
     def words(self, model: nn.Module, states: Tensor, batch: Any) -> Tensor:
-        """The mean -log p of each text's words after its first, for every text."""
+        """The mean -log p of the whole batch's words after each text's first, for every text."""
         states = states[: len(batch), :-1]  # of two dropouts, one
         labels = batch.ids[:, 1:]
         real = torch.arange(labels.shape[1], device=labels.device) < batch.lengths[:, None] - 1
@@ -277,7 +277,7 @@ class ClassLoss(TokenLoss):
         assert isinstance(output, Output)
         args = (states.flatten(0, 1), output.weight, output.bias, labels.flatten(), real.flatten())
         total, _ = LinearCrossEntropy.apply(*args, 0.0, True)  # type: ignore[no-untyped-call]
-        mean: Tensor = total / real.sum().clamp_min(1) * len(batch)
+        mean: Tensor = total / batch.worth[0]  # the same for every row
         return mean
 
 

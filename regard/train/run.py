@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,8 @@ from .checkpoint import write_text
 from .distil import weights_of_run
 from .distributed import World, pick
 from .events import Event
-from .loop import ANY_LENGTH, fit
+from .folder import CARD, Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
+from .loop import ANY_LENGTH, BEST, fit
 from .recipe import Recipe, read_run
 from .validate import sweep_loss
 
@@ -40,6 +39,7 @@ class Run:
         settings, path = self.recipe, find_weights(folder)
         check_sizes(folder, settings)
         self.task: Any = TASKS[settings.task_kind].load(settings.task, settings.text, folder)
+        check_shapes(settings, self.task, path)
         self.model: nn.Module = settings.build(self.task.sizes)
         # A checkpoint of an unfinished run has its adapters beside what they adapt.
         weights = adapt.merged(checkpoint.read_tensors(path), settings.train)
@@ -90,9 +90,13 @@ class Run:
         found: list[tuple[str, float | None]] = self.task.logprobs(self.model, text)
         return found
 
-    def evaluate(self, on: str = "test") -> dict[str, Any]:
-        """Scores on the recipe's test or validation data; kept in results.json."""
+    def evaluate(self, on: str = "") -> dict[str, Any]:
+        """Scores on the recipe's test or validation data; kept in results.json.
+
+        Where nothing is said, on what training scores at its end.
+        """
         data, began = self.recipe.data, time.perf_counter()
+        on = on or part_to_score(self.recipe) or "test"
         files, faults = data.files(on), Faults(data.skip_bad)
         cache = self.folder.parent / ".cache"
         store = self.task.store(files, cache, ANY_LENGTH, Faults(data.skip_bad))
@@ -117,6 +121,11 @@ class Run:
         name = " ".join([on, *self.overrides])
         write_text(path, json.dumps(results | {name: scores}, indent=1) + "\n")
         return scores
+
+
+def part_to_score(recipe: Recipe) -> str:
+    """The test data, or the validation data where there are no others; "" without both."""
+    return next((part for part in ("test", "valid") if getattr(recipe.data, part)), "")
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -144,6 +153,19 @@ def check_sizes(folder: Path, recipe: Recipe) -> None:
             )
 
 
+def check_shapes(recipe: Recipe, task: Any, path: Path) -> None:
+    """What the recipe asks for is compared with the weights before anything of its size is made."""
+    shapes = adapt.merged_shapes(checkpoint.shapes_in(path))
+    for key in ("depth", "hops"):  # a model has no more blocks than weights
+        if getattr(recipe.model, key, 0) > max(100, len(shapes)):
+            raise RunError(
+                f"{path}: the weights must fit the model of config.json, but there are "
+                f"{len(shapes)} of them for a model.{key} of {getattr(recipe.model, key)}."
+            )
+    with torch.device("meta"):
+        checkpoint.check_shapes(recipe.build(task.sizes), shapes, path)
+
+
 def check_finite(model: nn.Module, path: Path) -> None:
     for name, weight in model.named_parameters():
         if not bool(weight.isfinite().all()):
@@ -165,29 +187,37 @@ def start(
     world: World,
     fresh: bool = False,
     stop: Callable[[], bool] = lambda: False,
-) -> Iterator[Event]:
+    hold: Hold | None = None,
+) -> Generator[Event, None, None]:
     """Train in a folder: a new run, or the unfinished one that it holds.
 
     Until the first step is about to be made, everything can be taken back: a folder made here goes,
-    and a run that `fresh` replaces is only put aside.
+    and a run that `fresh` replaces is only put aside. `hold` is that of a caller who has more to
+    write there when this has ended.
     """
-    place = folder.resolve()
-    aside = place.with_name(f".{place.name}.replaced")
-    made = world.first(lambda: settle(recipe, folder, aside, fresh) if world.leads else False)
-    begun = False
+    held = Hold(folder) if hold is None else hold
+    made = begun = False
     try:
-        if not (folder / "model.safetensors").is_file():  # else trained, but not scored yet
-            for event in fit(recipe, folder, world, stop):
+        made = world.first(lambda: settle(recipe, held, fresh) if world.leads else False)
+        if (folder / "model.safetensors").is_file():  # trained, but not scored yet
+            if world.leads:
+                (folder / BEST).unlink(missing_ok=True)  # where a kill came just before that
+        else:
+            check = held.check if world.leads else lambda: None
+            for event in fit(recipe, folder, world, stop, check):
                 if not begun and world.leads:
-                    shutil.rmtree(aside, ignore_errors=True)
+                    give_up_aside(folder)
                 begun = True
                 yield event
     except BaseException:
-        if made and not begun:
-            shutil.rmtree(folder, ignore_errors=True)
-            if aside.is_dir():
-                aside.rename(folder)
+        if not begun and held.is_mine():
+            if made:
+                clear(folder)
+            put_back(folder)
         raise
+    finally:
+        if hold is None:
+            held.release()
     world.wait()
 
 
@@ -236,8 +266,9 @@ def check_fit(recipe: Recipe, model: Any) -> None:
         )
 
 
-def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
-    """Make the folder ready, or say why it cannot be used; True if it was made here."""
+def settle(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
+    """Make the folder ready, or say why it cannot be used; True if a new run is begun there."""
+    folder = hold.folder
     with torch.device("meta"):
         model = recipe.build(recipe.usual_sizes())
     check_fit(recipe, model)
@@ -250,27 +281,22 @@ def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
     for part in ("train", "valid", "test"):
         if getattr(recipe.data, part):
             recipe.data.files(part)
-    foreign = (
-        [path.name for path in folder.iterdir() if not is_ours(path)] if folder.is_dir() else []
-    )
-    if foreign:
+    hold.take()
+    put_back(folder)
+    if strange := foreign(folder):
         raise RunError(
-            f"{folder}: a run needs a folder of its own, but this one holds '{foreign[0]}'."
+            f"{folder}: a run needs a folder of its own, but this one holds '{strange}', which no "
+            "run has made; move it away, or use --run DIR."
         )
-    if fresh and folder.is_dir():
-        if Path.cwd().is_relative_to(folder.resolve()):
-            raise RunError(f"{folder}: --fresh cannot delete the folder that you are in.")
-        shutil.rmtree(aside, ignore_errors=True)
-        folder.rename(aside)
+    sweep(folder)
+    if fresh and (folder / "recipe.toml").is_file():
+        put_aside(folder)
     if (folder / CARD).is_file():
         raise RunError(
             f"{folder}: this run is finished; --fresh deletes it and starts over, "
             "--run DIR starts another."
         )
     if (folder / "recipe.toml").is_file():
-        for path in folder.glob(".tmp*"):
-            if is_left_over(path.name):
-                path.unlink()
         before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
         for key, value in now.items():
             if value != before.get(key) and key not in MAY_CHANGE:
@@ -280,33 +306,9 @@ def settle(recipe: Recipe, folder: Path, aside: Path, fresh: bool) -> bool:
                     "--run DIR starts another."
                 )
         return False
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder}: the run folder could not be made ({error.strerror}).") from error
     write_text(folder / "recipe.toml", write(recipe.rows("origin")))
     return True
 
-
-def is_ours(path: Path) -> bool:
-    """Whether a file in a run folder is one that a run makes; no other is ever deleted."""
-    name = path.name
-    made = name in OURS or name.startswith("checkpoint-") or name == "tensorboard"
-    return made or (name.startswith(".") and name.endswith(".part")) or is_left_over(name)
-
-
-def is_left_over(name: str) -> bool:
-    """Whether the weights' library was killed while it wrote this: .tmp and six letters."""
-    return re.fullmatch(r"\.tmp\w{6}", name) is not None
-
-
-OURS = {
-    "recipe.toml", "tokenizer.json", "source.json", "target.json", "labels.json",
-    "model.safetensors", "best.safetensors", "config.json", "metrics.jsonl", "results.json",
-    "cost.json", "README.md",
-    "attention.png", "alignment.png", "see.html",
-}  # fmt: skip
-CARD = "README.md"  # the last thing written: its presence says that a run is finished and scored
 
 # Settings that may be others when a run goes on.
 MAY_CHANGE = {

@@ -2,12 +2,15 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from regard.data.read import Faults, lines, table
+from regard.data.read import Faults, documents, lines, records, table
 from regard.errors import DataError
+from regard.tasks import language, masked
 from regard.tasks.translate import TranslateSettings as Settings
 from regard.tasks.translate import read
 
@@ -156,3 +159,177 @@ def test_a_line_that_is_not_utf8_can_be_skipped(form, tmp_path):
     assert len(list(read(files, Settings(), faults))) == 2
     assert faults.count == 1
     assert ":2: the text must be UTF-8, but is not" in faults.first[0]
+
+
+def texts(path, faults=None):
+    return list(documents(path, faults or Faults()))
+
+
+LONG = {
+    "words": "wörd 語 👍🏽 " * 40_000,
+    "no space": "ü語👍" * 60_000,
+    "spaces": " " * 600_000,
+    "one space": "a" * 70_000 + " " + "b" * 400_000,
+    "windows": "one two\r\n" * 2 + "x" * 600_000 + "\r\n",
+    "lines in long lines": ("one two " * 9_000 + "\n") * 9,
+    "indented": "  one two\n" * 90_000,
+    "empty lines": "\n" * 900_000,
+    "a letter too many": "\ufeff" + "x" * 2**16 + "\n" + "y" * 2**16,
+}
+
+
+@pytest.mark.parametrize("end", ["txt", "txt.gz", "jsonl"])
+@pytest.mark.parametrize("case", LONG)
+def test_a_long_text_comes_in_pieces_and_whole(case, end, tmp_path):
+    text = LONG[case].removeprefix("\ufeff") if end == "jsonl" else LONG[case]
+    said = json.dumps({"text": text}, ensure_ascii=False) + "\n" if end == "jsonl" else text
+    found = texts(write(tmp_path / f"a.{end}", said))
+    whole = text if end == "jsonl" else text.removeprefix("\ufeff").replace("\r\n", "\n")
+    assert "".join(piece for piece, _, _ in found) == whole
+    assert max(len(piece) for piece, _, _ in found) <= 600_000
+    assert [last for _, _, last in found] == [False] * (len(found) - 1) + [True]
+
+
+def test_a_long_line_is_cut_before_a_word(tmp_path):
+    path = write(tmp_path / "a.txt", "a line\n" + " ".join(f"w{i:05}" for i in range(100_000)))
+    found = texts(path)
+    assert len(found) > 2
+    assert all(piece.startswith(" w") for piece, _, _ in found[1:])
+    assert [where for _, where, _ in found] == [f"{path}:1"] + [f"{path}:2"] * (len(found) - 1)
+
+
+def test_a_bad_byte_is_counted_from_the_beginning_of_its_line(tmp_path):
+    bad = b"one\n" + "ü".encode() * 200_000 + b"\xe9 " + b"x" * 100_000 + b"\ntwo\n"
+    path = write(tmp_path / "a.txt", bad)
+    with pytest.raises(DataError, match=r"a.txt:2: .* byte 400001 of this line is 0xe9"):
+        texts(path)
+    faults = Faults(skip=True)
+    found = "".join(piece for piece, _, _ in texts(path, faults))
+    assert faults.count == 1 and found.startswith("one\nü") and found.endswith("x\ntwo\n")
+
+
+def line_of(count):
+    return ("x" * 999 + " ") * (count // 1000)
+
+
+LIMITS = {
+    "aligned": lambda f: read(
+        [write(f / "a.en", f"one\n{line_of(2**21)}\n"), write(f / "a.fr", "un\ndeux\n")],
+        Settings(), Faults(),
+    ),
+    "tsv": lambda f: table(write(f / "a.en", f"one\t1\n{line_of(2**21)}\t2\n"), "\t"),
+    "csv": lambda f: table(write(f / "a.en", f"one,1\n{line_of(2**21)},2\n"), ","),
+    "jsonl": lambda f: records(
+        write(f / "a.en", f'{ONE}\n{{"a": "{line_of(2**21)}"}}\n'), Faults()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", LIMITS)
+def test_a_line_that_is_an_example_may_not_be_too_long(form, tmp_path):
+    with pytest.raises(DataError) as told:
+        list(LIMITS[form](tmp_path))
+    assert str(told.value) == (
+        f"{tmp_path / 'a.en'}:2: a line may have 1 MiB here, but this one has more; divide it."
+    )
+
+
+def test_a_text_in_json_may_be_longer(tmp_path):
+    path = write(tmp_path / "a.jsonl", json.dumps({"text": line_of(2**22)}) + "\n")
+    assert len(texts(path)) > 3
+    write(path, '{"text": "' + line_of(2**26 + 1000) + '"}\n')
+    with pytest.raises(DataError, match=r"a.jsonl:1: a line may have 64 MiB here, but this one"):
+        texts(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.tsv.gz"])
+def test_what_unpacks_without_end_is_refused(name, tmp_path):
+    packed = gzip.compress((b"x" * 1021 + b"\ty\n") * 2**10 if "tsv" in name else b"x" * 2**20)
+    (tmp_path / name).write_bytes(packed * 300)  # of many members
+    every = documents(tmp_path / name, Faults()) if "txt" in name else lines(tmp_path / name)
+    with pytest.raises(DataError) as told:
+        for _ in every:
+            pass
+    assert str(told.value) == (
+        f"{tmp_path / name}: a .gz may unpack to 200 times its size, or to 256 MiB where that is "
+        "more, but this one has more than 256 MiB; unpack it by hand if that is meant."
+    )
+
+
+def test_csv_is_read_row_by_row(tmp_path):
+    path = write(tmp_path / "a.csv", 'a,"b\r\nc"\r\n\r\n"d\n\ne",f\n' + "x,y\n" * 9999 + 'g,"h\ni')
+    found = table(path, ",")
+    assert [next(found) for _ in range(4)] == [
+        (1, ["a", "b\nc"]), (3, []), (4, ["d\n\ne", "f"]), (7, ["x", "y"])
+    ]  # fmt: skip
+    with pytest.raises(DataError, match=r"a.csv:10006: not a readable CSV row \(unexpected end"):
+        list(found)
+
+
+# Memory, told by a process of its own, as the library that tokenises is not Python's to measure.
+PEAK = """
+import gc, sys
+from pathlib import Path
+from regard.data.read import Faults
+from regard.tasks.{module} import {task} as Task
+from regard.text import Settings
+
+def peak():
+    rows = Path("/proc/self/status").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("VmHWM")) / 1024
+
+settings, text = Task.Settings(**{settings}), Settings(kind="characters")
+folder = Path(sys.argv[1])
+for name in ("small", "large"):
+    files = [folder / f"{{name}}.{end}"]
+    task = Task.learn(settings, text, files, Faults())
+    store = task.store(files, folder / "cache", 10**9, Faults())
+    print(peak(), len(store.flat("text")))
+    del task, store
+    gc.collect()
+"""
+LONG_LINES = {  # task, settings, the file's ending
+    "language": ("Language", {}, "txt"),
+    "language by lines": ("Language", {"lines": True}, "jsonl"),
+    "masked": ("MaskedWords", {"next": False}, "txt"),
+    "spans": ("Spans", {}, "txt"),
+}
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="asks Linux for its memory")
+@pytest.mark.parametrize("case", LONG_LINES)
+def test_memory_does_not_follow_the_longest_line(case, tmp_path):
+    task, settings, end = LONG_LINES[case]
+    for name, count in (("small", 1_000), ("large", 2_000_000)):
+        line = "the cat sat on the mat and saw a dog " * (count // 37)
+        line = json.dumps({"text": line}) if end == "jsonl" else line
+        (tmp_path / f"{name}.{end}").write_text(line + "\n")
+    module = case.split()[0]
+    script = PEAK.format(module=module, task=task, settings=settings, end=end)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    (small, _), (large, tokens) = (map(float, row.split()) for row in done.stdout.splitlines())
+    assert tokens > 10**5
+    assert large - small < 300, f"{large - small:.0f} MB for a line of 2 MB"
+
+
+def test_a_line_that_comes_in_pieces_ends_once(tmp_path):
+    long = "one two " * 80_000
+    path = write(tmp_path / "a.txt", f"first\n\n{long}\nlast\n")
+    held, found = "", []
+    for piece, _, last in language.read([path], True, Faults()):
+        held += piece
+        if last:
+            found.append(held)
+            held = ""
+    assert (held, found) == ("", ["first", "", long, "last"])
+
+
+def test_a_text_that_comes_in_pieces_begins_once(tmp_path):
+    told = "It rained. She read on.\n" * 30_000
+    path = write(tmp_path / "a.txt", told + "\n" + "A second text.\n")
+    assert len(texts(path)) > 2
+    found = list(masked.read([path], masked.MaskedSettings(), Faults()))
+    assert len(found) == 60_001
+    assert [place for place, (_, begins) in enumerate(found) if begins] == [0, 60_000]

@@ -146,3 +146,110 @@ def test_what_a_killed_process_left_is_dropped(task, corpus, tmp_path):
         folder.mkdir(parents=True)
     task.store(corpus, tmp_path / "cache", 256, Faults())
     assert not left.exists() and busy.exists()
+
+
+def cached(task, corpus, tmp_path):
+    """The store, and the folder that it is kept in."""
+    store = task.store(corpus, tmp_path / "cache", 100, Faults())
+    (made,) = (tmp_path / "cache").iterdir()
+    return store, made
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-8])
+
+
+def zeroed(path):
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+DAMAGE = {
+    "cut ids": ("source.ids", cut_short),
+    "cut starts": ("source.starts", cut_short),
+    "zeroed starts": ("target.starts", zeroed),
+    "emptied": ("target.ids", lambda path: path.write_bytes(b"")),
+    "gone": ("target.ids", lambda path: path.unlink()),
+    "grown": ("source.ids", lambda path: path.write_bytes(path.read_bytes() + bytes(2))),
+    "no list": ("store.json", lambda path: path.write_text("[]")),
+    "zeroed list": ("store.json", zeroed),
+    "no sums": (
+        "store.json",
+        lambda path: path.write_text(
+            '{"rows": 50, "fields": ["source", "target"], "type": "uint16", "skipped": 0}'
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_what_is_seen_to_be_damaged_at_once_is_made_anew(case, task, corpus, tmp_path):
+    store, made = cached(task, corpus, tmp_path)
+    rows = [store.row("target", i) for i in range(50)]
+    name, damage = DAMAGE[case]
+    whole = (made / name).read_bytes()
+    damage(made / name)
+    again, same = cached(task, corpus, tmp_path)
+    assert same == made and (made / name).read_bytes() == whole
+    assert [again.row("target", i) for i in range(50)] == rows
+
+
+@pytest.mark.parametrize("change", [zeroed, lambda path: path.write_bytes(b"\1\0" * 999)])
+def test_ids_that_changed_on_disk_are_never_trained_on(change, task, corpus, tmp_path):
+    _, made = cached(task, corpus, tmp_path)
+    size = (made / "source.ids").stat().st_size
+    change(made / "source.ids")
+    with (made / "source.ids").open("r+b") as file:
+        file.truncate(size)
+    store, _ = cached(task, corpus, tmp_path)  # opening does not read them
+    with pytest.raises(DataError) as told:
+        task.batch(store, np.array([3, 0]))
+    assert str(told.value) == (
+        f"{made}: the tokenised data must be as they were written, but source.ids is damaged; "
+        "delete this folder, it will be made anew."
+    )
+    with pytest.raises(DataError, match="delete this folder"):
+        store.row("source", 7)
+
+
+def test_a_block_is_checked_when_it_is_first_touched(tmp_path):
+    count = 3 * 2**19 + 5  # of two bytes each: three blocks and a little
+    rows = [{"a": [list(range(1000))] * (count // 1000)}, {"a": [[7] * (count % 1000)]}]
+    whole = write(tmp_path / "s", rows, 1000, Faults(), "rows").flat("a")[:].copy()
+    assert len(whole) == count
+    with (tmp_path / "s/a.ids").open("r+b") as file:
+        file.seek(2**20 + 17)  # in the second block
+        file.write(b"\xff")
+    flat = Store(tmp_path / "s").flat("a")
+    assert flat[: 2**19].tolist() == whole[: 2**19].tolist()
+    assert flat[2 * 2**19 :].tolist() == whole[2 * 2**19 :].tolist()
+    places = np.array([[0, 2**19 - 1], [2**20, count - 1]])
+    assert flat[places].tolist() == whole[places].tolist()
+    assert flat[5] == whole[5] and flat[-1] == whole[-1] and flat[2:2].tolist() == []
+    for touched in (
+        slice(2**19 - 1, 2**19 + 1), slice(2**20 - 1, 2**20 + 1), slice(None, None, -1),
+        np.array([3, 2**19]), -(2**19) - 6, 2**19,
+    ):  # fmt: skip
+        with pytest.raises(DataError, match="a.ids is damaged"):
+            flat[touched]
+    with pytest.raises(DataError, match="a.ids is damaged"):
+        np.asarray(flat)
+
+
+def test_a_store_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    import os
+
+    done = []
+    names = {}
+    rename = os.rename
+    monkeypatch.setattr(os, "open", (lambda of: lambda p, *a: keep(names, of(p, *a), p))(os.open))
+    monkeypatch.setattr(os, "fsync", lambda handle: done.append(names[handle].name))
+    monkeypatch.setattr(os, "rename", lambda a, b: done.append("renamed") or rename(a, b))
+    write(tmp_path / "s", [{"a": [[1, 2]]}], 9, Faults(), "rows")
+    work = f"s.part-{os.getpid()}"
+    assert sorted(done[:3]) == ["a.ids", "a.starts", "store.json"]
+    assert done[3:] == [work, "renamed", tmp_path.name]
+
+
+def keep(names, handle, path):
+    names[handle] = path
+    return handle

@@ -23,8 +23,9 @@ def sentences(count=200, seed=0):
     return [" ".join(chance.choices(WORDS, k=chance.randint(2, 9))) for _ in range(count)]
 
 
-def save(model, folder, scale=0.3):
+def save(kind, config, folder, scale=0.3):
     torch.manual_seed(1)
+    model = kind(config)
     for name, weight in model.named_parameters():
         if "embed_positions" not in name:
             weight.data += torch.randn_like(weight) * scale
@@ -35,7 +36,7 @@ def save(model, folder, scale=0.3):
 def bert(folder, kind=hf.BertForMaskedLM, scale=0.3, **more):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "c", "##at", "."]
     config = hf.BertConfig(vocab_size=len(pieces), **BERT, **more)
-    model = save(kind(config), folder, scale)
+    model = save(kind, config, folder, scale)
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     return model
 
@@ -60,16 +61,25 @@ def gpt2(folder, kind=hf.GPT2LMHeadModel, **more):
         vocab_size=size, n_embd=24, n_layer=2, n_head=4, n_positions=40, bos_token_id=0,
         eos_token_id=0, **more,
     )  # fmt: skip
-    return save(kind(config), folder)
+    return save(kind, config, folder)
 
 
-def roberta(folder):
+def roberta(folder, kind=hf.RobertaForMaskedLM, **more):
     tokenizer = bytes_bpe(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     folder.mkdir(exist_ok=True)
     tokenizer.model.save(str(folder))
     size = tokenizer.get_vocab_size()
-    config = hf.RobertaConfig(vocab_size=size, **BERT, type_vocab_size=1, pad_token_id=1)
-    return save(hf.RobertaForMaskedLM(config), folder)
+    config = hf.RobertaConfig(vocab_size=size, **BERT, type_vocab_size=1, pad_token_id=1, **more)
+    return save(kind, config, folder)
+
+
+def distilbert(folder):
+    bert(folder)  # its vocabulary; the weights are written over
+    config = hf.DistilBertConfig(
+        vocab_size=len((folder / "vocab.txt").read_text().splitlines()), dim=24, n_layers=2,
+        n_heads=4, hidden_dim=48, max_position_embeddings=40, num_labels=3,
+    )  # fmt: skip
+    return save(hf.DistilBertForSequenceClassification, config, folder)
 
 
 def pieces(folder, name, lines, size=120, **more):
@@ -93,7 +103,7 @@ def t5(folder, gated=False):
         d_kv=6, d_ff=48, feed_forward_proj="gated-gelu" if gated else "relu",
         decoder_start_token_id=0,
     )  # fmt: skip
-    return save(hf.T5ForConditionalGeneration(config), folder, 0.1)
+    return save(hf.T5ForConditionalGeneration, config, folder, 0.1)
 
 
 def llama(folder):
@@ -106,7 +116,7 @@ def llama(folder):
         num_key_value_heads=2, intermediate_size=40, max_position_embeddings=40, bos_token_id=1,
         eos_token_id=2,
     )  # fmt: skip
-    return save(hf.LlamaForCausalLM(config), folder)
+    return save(hf.LlamaForCausalLM, config, folder)
 
 
 def marian(folder):
@@ -125,7 +135,7 @@ def marian(folder):
         pad_token_id=known["<pad>"], eos_token_id=0, decoder_start_token_id=known["<pad>"],
         forced_eos_token_id=None, activation_function="swish",
     )  # fmt: skip
-    return save(hf.MarianMTModel(config), folder)
+    return save(hf.MarianMTModel, config, folder)
 
 
 FOLDERS = {

@@ -150,7 +150,7 @@ def read(other, task, seed=0):
     texts = (ids, lengths, segments)
     one = torch.ones(3)
     batches = {
-        "classify": lambda: Labelled(*texts, torch.zeros(3, dtype=torch.long), one),
+        "classify": lambda: Labelled.of(texts, torch.zeros(3, dtype=torch.long), one),
         "tag": lambda: Tagged(*texts, torch.zeros_like(ids), torch.ones(3, 9)),
     }
     batch = batches.get(task, lambda: Texts(*texts))()

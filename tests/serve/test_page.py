@@ -88,6 +88,41 @@ def test_a_language_model_streams_and_shows_its_chances(page, served):
     shot(page, "playground")
 
 
+def test_what_is_explained_is_the_answer_that_was_given(page, served, trained):
+    """Found by the run's own way, or as the controls say, which show what is used."""
+    page.goto(served.url)
+    page.select_option("#run", "toy")
+    expect(page.locator("#manner")).to_contain_text("searched by a beam of 3")
+    for knobs in ({}, {"temperature": "2", "seed": "5"}, {"temperature": "0", "seed": ""}):
+        for name, value in knobs.items():
+            page.fill(f"#{name}", value)
+        page.fill("#text", "nine green dogs and one red cats")
+        with page.expect_response("**/v1/completions"):
+            page.click("#go")
+        expect(page.locator("#speed")).to_contain_text("tokens")
+        expect(page.locator("#stop")).to_be_disabled()
+        answer = page.inner_text("#answer")
+        with page.expect_response("**/attention") as second:
+            page.click("#look")
+        looked = second.value.json()
+        assert looked["output"] == answer and looked["model"] == "toy"
+        if not knobs:
+            assert answer == trained.predict(["nine green dogs and one red cats"])[0].output
+            assert any(node["final"] for node in looked["generation"]["beam"]["nodes"])
+        else:
+            assert "beam" not in looked["generation"]
+    expect(page.locator("#manner")).to_contain_text("the likeliest word each time")
+    page.fill("#text", "ten cats")  # other words: the answer above is none of theirs
+    with page.expect_response("**/attention") as third:
+        page.click("#look")
+    assert third.value.json()["output"] != answer
+    page.fill("#temperature", "")
+    page.select_option("#run", "writer")
+    own = served.hosted[1].run.recipe.decode
+    expect(page.locator("#manner")).to_contain_text(f"drawn at temperature {own.temperature:g}")
+    expect(page.locator("#manner")).to_contain_text("a new seed each time")
+
+
 def test_what_a_model_writes_is_text_and_nothing_else(page, served):
     page.goto(served.url)
     hosted = served.hosted[2]

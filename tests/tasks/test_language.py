@@ -12,9 +12,10 @@ import regard
 from regard.data.read import Faults
 from regard.decode import Settings as Decode
 from regard.errors import DataError, InputError, RecipeError, RunError
+from regard.tasks.growing import Growing, cut_at
 from regard.tasks.language import Language, LanguageSettings
 from regard.tasks.permute import Permute, PermuteSettings
-from regard.tasks.writer import as_prompt, cut_at, held_back
+from regard.tasks.writer import as_prompt
 from regard.text import EOS, learn
 from regard.text import Settings as TextSettings
 from regard.train.recipe import read as read_recipe
@@ -157,7 +158,7 @@ def test_gpt2s_own_vocabulary_files_can_be_loaded(tmp_path):
 @pytest.mark.parametrize("cut", ["windows", "stream"])
 def test_labels_are_the_next_tokens(cut, tmp_path):
     task, store = make(tmp_path, cut=cut)
-    plan = task.plan(store, 64, 0, 1)
+    plan = task.plan(store, 64, 0)
     batch = task.batch(store, plan.epoch(0)[0])
     assert batch.inputs.shape == (4, 16) and batch.tokens == 64
     assert torch.equal(batch.inputs[:, 1:], batch.labels[:, :-1])
@@ -167,17 +168,17 @@ def test_labels_are_the_next_tokens(cut, tmp_path):
 
 def test_shorter_pieces_are_worth_less(tmp_path):
     task, store = make(tmp_path, cut="stream", vary=0.2)
-    for cut in task.plan(store, 64, 0, 1).epoch(0)[:5]:
+    for cut in task.plan(store, 64, 0).epoch(0)[:5]:
         batch = task.batch(store, cut)
         assert batch.pace == batch.inputs.shape[1] / 16
     task, store = make(tmp_path, cut="stream")
-    assert task.batch(store, task.plan(store, 64, 0, 1).epoch(0)[-1]).pace == 1.0
+    assert task.batch(store, task.plan(store, 64, 0).epoch(0)[-1]).pace == 1.0
 
 
 def test_packed_documents_begin_behind_an_end_and_are_numbered(tmp_path):
     texts = "".join(json.dumps({"text": line}) + "\n" for line in sentences(60))
     task, store = make(tmp_path, "spaced", texts, "a.jsonl", cut="documents", context=24)
-    batch = task.batch(store, task.plan(store, 96, 0, 1).epoch(0)[0])
+    batch = task.batch(store, task.plan(store, 96, 0).epoch(0)[0])
     for ids, numbers, (_, count) in zip(
         batch.ids.tolist(), batch.documents.tolist(), batch.counted.tolist(), strict=True
     ):
@@ -211,7 +212,7 @@ def test_a_stride_gives_every_token_some_context(tmp_path):
 def test_orders_are_drawn_for_each_batch(tmp_path):
     task, store = make(tmp_path, task=Permute, context=18)
     assert isinstance(task.settings, PermuteSettings)
-    cut = task.plan(store, 72, 0, 1).epoch(0)[0]
+    cut = task.plan(store, 72, 0).epoch(0)[0]
     one, same, other = (task.batch(store, cut, np.random.default_rng(s)) for s in (0, 0, 1))
     assert torch.equal(one.targets, same.targets) and not torch.equal(one.targets, other.targets)
     assert one.targets.shape == (4, 3) and one.tokens == 12
@@ -327,18 +328,21 @@ def test_a_stop_text_that_spans_tokens_is_cut_off_and_never_shown(speaker):
     assert task.predict(model, ["to be"], decode, 0)[0].output == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "stops", "held"),
-    [
-        ("abc", ["cd"], 1),
-        ("abc", ["x"], 0),
-        ("abcab", ["abd", "bcabz"], 4),
-        ("a\ufffd", [], 1),
-        ("xa\ufffd", ["aé"], 2),
-    ],
-)
-def test_what_may_become_a_stop_text_is_held_back(text, stops, held):
-    assert held_back(text, stops) == held
+def test_text_that_grows_shows_neither_a_stop_text_nor_half_a_character():
+    text = learn(["été cat"] * 3, TextSettings(kind="byte-bpe", size=262))
+    ids = text.encode(["a été, a cat and more"])[0]
+    for stops, wanted in (([], "a été, a cat and more"), (["cat", "zz"], "a été, a "),
+                          (["té,"], "a é"), (["more!"], "a été, a cat and more")):  # fmt: skip
+        growing, shown = Growing(text, [], stops), []
+        for token in ids:
+            shown.append(growing.add(token))
+            assert "\ufffd" not in "".join(shown)
+            assert wanted.startswith("".join(shown))
+            if growing.stopped:
+                break
+        shown.append(growing.finish())
+        assert "".join(shown) == wanted
+        assert growing.stopped == (wanted != "a été, a cat and more")
 
 
 def test_the_first_stop_text_counts():

@@ -33,7 +33,7 @@ def masked(folder, **settings):
 
 
 def batches(task, store, epochs=6, budget=512):
-    plan = task.plan(store, budget, 0, 1)
+    plan = task.plan(store, budget, 0)
     step = 0
     for number in range(epochs):
         for rows in plan.epoch(number):
@@ -80,7 +80,7 @@ def test_half_of_the_pairs_follow(tmp_path):
 
 def test_rows_are_full_and_differ_from_epoch_to_epoch(tmp_path):
     task, store = masked(tmp_path)
-    plan = task.plan(store, 512, 0, 1)
+    plan = task.plan(store, 512, 0)
     used = [sum(r.middle - r.one + r.end - r.two for r in rows) / len(rows) / task.room
             for number in range(5) for rows in plan.epoch(number)]  # fmt: skip
     assert np.mean(used) > 0.85  # texts here end after three rows or four
@@ -164,7 +164,7 @@ def test_one_text_has_nothing_that_does_not_follow(tmp_path):
     task = MaskedWords.learn(MaskedSettings(context=32), text, [path], Faults())
     store = task.store([path], tmp_path / "cache", 10**9, Faults())
     with pytest.raises(DataError, match="task.next needs two texts or more"):
-        task.plan(store, 128, 0, 1)
+        task.plan(store, 128, 0)
 
 
 # Spans.
@@ -180,7 +180,7 @@ def spans(folder, **settings):
 def test_what_is_left_out_and_what_stays_make_the_text(tmp_path):
     task, store = spans(tmp_path)
     marks = set(task.sentinels)
-    plan = task.plan(store, 256, 0, 1)
+    plan = task.plan(store, 256, 0)
     hidden = total = places = 0
     for number in range(20):
         for rows in plan.epoch(number):
@@ -218,7 +218,7 @@ def split_at(target, marks):
 def test_no_row_holds_two_texts(tmp_path):
     task, store = spans(tmp_path)
     starts = np.asarray(store.starts("text"))
-    for rows in task.plan(store, 256, 0, 1).epoch(3):
+    for rows in task.plan(store, 256, 0).epoch(3):
         for a, b in rows:
             assert np.searchsorted(starts, a, "right") == np.searchsorted(starts, b - 1, "right")
 
@@ -250,7 +250,7 @@ def test_scoring_reads_every_piece_once_whatever_the_budget(make, tmp_path):
         return found
 
     small, large = swept(96), swept(32 * 50)
-    plan = task.plan(store, 96, 0, 1)
+    plan = task.plan(store, 96, 0)
     assert len(small) == len(large) == len(plan.pieces)
     if make is spans:
         assert small == large
@@ -261,7 +261,7 @@ def test_texts_of_one_token_are_told(tmp_path):
     (tmp_path / "words.txt").write_text("\n\n".join(["."] * 40) + "\n")
     store = task.store([tmp_path / "words.txt"], tmp_path / "cache", 10**9, Faults())
     with pytest.raises(DataError, match="a text of two tokens or more"):
-        task.plan(store, 128, 0, 1)
+        task.plan(store, 128, 0)
 
 
 def test_a_sentinel_can_be_typed(tmp_path):

@@ -102,7 +102,7 @@ def test_pairs_several_labels_and_numbers(tmp_path):
     for seed, (part, count) in enumerate({"train": 300, "valid": 60}.items()):
         write_rows(tmp_path, part, rows(count, seed), ["a", "b", "colours", "cats"], "jsonl")
     task = 'kind = "classify"\ntext = "a"\npair = "b"\nlabel = "colours"'
-    run = regard.train(str(write_recipe(tmp_path, task, "jsonl")), run=tmp_path / "many")
+    run = regard.train(str(write_recipe(tmp_path, task, "jsonl", 250)), run=tmp_path / "many")
     scores = json.loads((tmp_path / "many/results.json").read_text())["valid"]
     assert scores["f1"] > 90 and set(scores["per_class"]) == {"green", "red"}
     assert "red" in run.predict(["two red cats\ttwo"])[0].output

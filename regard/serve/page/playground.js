@@ -13,7 +13,7 @@ const FORMS = {
   answer: ["question", "text to answer from"],
 };
 
-let runs = [], running = null, state = stateOf(location.hash);
+let runs = [], running = null, given = null, state = stateOf(location.hash);
 const run = () => runs.find(one => one.id === $("run").value);
 const second = () => FORMS[run()?.task]?.[1] ? $("second").value : "";
 const input = () => second() ? `${$("text").value}\t${second()}` : $("text").value;
@@ -36,14 +36,41 @@ async function ask(path, body, signal) {
   throw new Error((told?.error?.message ?? `${path}: the server answered ${answer.status}.`) + (wait ? ` Try again in ${wait} s.` : ""));
 }
 
+/** What the form says of how to write; what it leaves empty is as the run has it. */
+const knobs = () => Object.fromEntries(["max_tokens", "temperature", "top_p", "seed"].filter(name => $(name).value !== "")
+  .map(name => [name, Number($(name).value)]));
+
+/** The same as settings of decode, for a look inside. */
+function parameters() {
+  const { max_tokens, temperature, ...rest } = run()?.streams ? knobs() : {};
+  const drawn = temperature > 0 || rest.top_p !== undefined || rest.seed !== undefined;
+  return {
+    ...(max_tokens === undefined ? {} : { max_new_tokens: max_tokens }),
+    ...(temperature === 0 ? { kind: "greedy" } : drawn ? { kind: "sample", ...(temperature === undefined ? {} : { temperature }), ...rest } : {}),
+  };
+}
+
+/** How an answer is found, in words. */
+function manner() {
+  const own = run()?.decode, said = parameters();
+  if (!own) return "";
+  const kind = said.kind ?? own.kind;
+  if (kind === "greedy") return "the likeliest word each time";
+  if (kind === "beam") return `searched by a beam of ${own.num_beams}; the answer comes whole, when the search has ended`;
+  const top = [own.top_k && `top-k ${own.top_k}`, (said.top_p ?? own.top_p) < 1 && `top-p ${said.top_p ?? own.top_p}`].filter(Boolean);
+  return [`drawn at temperature ${said.temperature ?? own.temperature}`, ...top, said.seed === undefined ? "a new seed each time" : `seed ${said.seed}`].join(", ");
+}
+
 /** The request that the form stands for: its path and its body. */
 function request() {
   const chosen = run();
   if (!chosen?.streams) return ["/predict", { model: chosen?.id, inputs: [input()], parameters: {} }];
-  const knobs = ["max_tokens", "temperature", "top_p", "seed"].filter(name => $(name).value !== "")
-    .map(name => [name, Number($(name).value)]);
-  return ["/v1/completions", { model: chosen.id, prompt: input(), stream: true, ...Object.fromEntries(knobs), logprobs: 5 }];
+  const most = { max_tokens: chosen.decode.max_new_tokens };
+  return ["/v1/completions", { model: chosen.id, prompt: input(), stream: true, ...most, ...knobs(), logprobs: 5 }];
 }
+
+/** What an answer was given to: with other words in the form, it is another. */
+const asked = () => JSON.stringify([run()?.id, input(), knobs()]);
 
 // The same request elsewhere; the key itself is never written out
 function literal(value) { // JSON as Python writes it
@@ -56,6 +83,7 @@ function literal(value) { // JSON as Python writes it
 
 function write() {
   const [path, body] = request();
+  $("manner").textContent = manner();
   const keyed = $("key").value !== "";
   const quoted = JSON.stringify(body).replaceAll("'", `'\\''`);
   $("curl").textContent = `curl ${body.stream ? "-N " : ""}${location.origin}${path} -H 'Content-Type: application/json'`
@@ -118,16 +146,17 @@ function piece(text, logprobs) {
 async function stream(path, body, signal) {
   const began = performance.now();
   const pieces = [];
-  let count = 0, waiting = [], box = make("span"), usage = 0;
+  let count = 0, waiting = [], box = make("span"), usage = 0, seed = "";
   $("answer").replaceChildren(box);
   const timing = () => {
     const seconds = (performance.now() - began) / 1000, tokens = usage || count;
-    $("speed").textContent = `${tokens} tokens in ${seconds.toFixed(2)} s, ${(tokens / seconds).toFixed(1)} tokens/s`;
+    $("speed").textContent = `${tokens} tokens in ${seconds.toFixed(2)} s, ${(tokens / seconds).toFixed(1)} tokens/s${seed}`;
   };
   try {
     for await (const chunk of events(await ask(path, body, signal))) {
       if (chunk.error) throw new Error(chunk.error.message ?? "the stream broke off.");
       usage = chunk.usage?.completion_tokens ?? usage;
+      seed = chunk.seed === undefined ? "" : `, seed ${chunk.seed}`;
       const choice = chunk.choices?.[0];
       if (!choice) continue;
       if (choice.logprobs?.tokens?.length) waiting.push(choice.logprobs);
@@ -181,17 +210,22 @@ async function during(work) {
 }
 
 function answer() {
-  const [path, body] = request();
+  const [path, body] = request(), key = asked();
+  given = null;
   keep({ run: body.model, text: $("text").value, second: second() });
   for (const name of ["answer", "speed", "more"]) $(name).replaceChildren();
   $("chance").hidden = true;
-  return during(signal => body.stream ? stream(path, body, signal) : predict(path, body, signal));
+  return during(async signal => {
+    await (body.stream ? stream(path, body, signal) : predict(path, body, signal));
+    given = { key, text: $("answer").textContent };
+  });
 }
 
 const look = () => during(async signal => {
   if (!$("form").reportValidity()) return;
-  const body = { model: run()?.id, input: input() };
+  const body = { model: run()?.id, input: input(), parameters: parameters() };
   if ($("target").value) body.target = $("target").value;
+  else if (run()?.explains && given?.key === asked()) body.target = given.text; // the very answer that stands above
   if ($("ablate").checked) body.ablate = true;
   keep({ run: body.model, text: $("text").value, second: second(), target: $("target").value });
   $("look").disabled = true;
@@ -215,6 +249,11 @@ function chosen() { // the form follows the run's task
   $("second-field").hidden = !more;
   $("second-label").textContent = more ?? "";
   $("knobs").hidden = !one?.streams;
+  if (one?.decode) {
+    $("max_tokens").placeholder = one.decode.max_new_tokens;
+    $("temperature").placeholder = { greedy: "0", beam: "beam" }[one.decode.kind] ?? one.decode.temperature;
+    $("top_p").placeholder = one.decode.top_p;
+  }
   $("go").disabled = !one;
   $("look").disabled = !one?.attends;
   $("look").title = one && !one.attends ? "this run has no attention to see" : "";

@@ -1,0 +1,42 @@
+"""What a served run looks at: the answer that it gives, found as it is everywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..errors import InputError
+from ..see.ablate import head_by_head
+from ..see.capture import Sight
+from . import schema
+from .hosted import Hosted
+from .limits import Limits
+
+
+async def into(one: Hosted, asked: schema.Attention, limits: Limits) -> dict[str, Any]:
+    """An input answered among the others', then looked at in one pass; where one head after the
+    other is silenced, the others' steps go on between two of them."""
+    if not one.run.model.looks:
+        raise InputError(
+            f"model: {one.name} is a {one.run.recipe.model_kind}, which has no attention to see."
+        )
+    decode, target = one.settle(asked.parameters), asked.target
+    seed = {"seed": decode.seed} if one.writes and decode.kind == "sample" else {}
+    if target is None and one.task.looks_at_answer:
+        (answer,) = await one.predict([asked.input], {**asked.parameters, **seed})
+        target = answer["output"]
+
+    def work() -> Iterator[None]:
+        sight = one.run.see(
+            asked.input, target, asked.layers, asked.heads, limits.look, decode=decode
+        )
+        kept.append(sight)
+        yield
+        if asked.ablate:
+            found = yield from head_by_head(one.run, asked.input, examples=0, decode=decode)
+            kept.append(replace(sight, ablation=found))
+
+    kept: list[Sight] = []
+    await one.call(work)
+    return {**kept[-1].data(), "model": one.name, **seed}

@@ -1,0 +1,63 @@
+"""Whatever goes wrong, told in one sentence and in OpenAI's form."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from ..errors import RegardError
+from .hosted import BusyError
+from .limits import Limits
+
+RETRY = {"Retry-After": "1"}
+KINDS = {401: "authentication_error", 429: "rate_limit_error"}
+# How torch says on a CPU and on a GPU that memory is short.
+SHORT = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+def refusal(
+    status: int, message: str, field: str | None = None, headers: dict[str, str] | None = None
+) -> Response:
+    """OpenAI's form of an error."""
+    kind = KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    told = message.encode("utf-8", "replace").decode()  # a client may have sent half a character
+    error = {"message": told, "type": kind, "param": field, "code": None}
+    return JSONResponse({"error": error}, status, headers)
+
+
+def refuse_in_one_sentence(app: FastAPI, limits: Limits, stopping: asyncio.Event) -> None:
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
+        where = where.encode("utf-8", "replace").decode()
+        return refusal(422, f"{where}: {first['msg']}.", where)
+
+    @app.exception_handler(RegardError)
+    async def wrong(request: Request, error: RegardError) -> Response:
+        return refusal(422, str(error))
+
+    @app.exception_handler(BusyError)
+    async def busy(request: Request, error: BusyError) -> Response:
+        text = f"too many requests wait already; at most {limits.waiting} may."
+        return refusal(503 if stopping.is_set() else 429, text, headers=RETRY)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 400:  # nested too deeply, say
+            return refusal(422, "body: it must be readable JSON, but is not.", "body")
+        return refusal(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+
+    @app.exception_handler(MemoryError)
+    async def too_large(request: Request, error: MemoryError) -> Response:
+        return refusal(503, "there is not enough memory for this request.", headers=RETRY)
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> Response:
+        if any(word in str(error).lower() for word in SHORT):
+            return await too_large(request, MemoryError())
+        return refusal(500, "the server failed at this request; its log says how.")
