@@ -7,11 +7,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 setup: .venv/ready
 
-# The demo needs only the package; `test`, `check` and `bench` also need its development extra.
+# The demo needs the package and what `regard serve` needs, for it points there; `test`, `check` and
+# `bench` also need its development extra.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regard needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[serve]'
 	touch $@
 
 .venv/ready-dev: .venv/ready

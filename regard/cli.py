@@ -107,15 +107,20 @@ def demo(
     console.print(table)
     picture = trained.see("The little cat is sleeping on my bed.").save(run / "alignment.png")
     console.print(f"\nWhat each French word looked at: {picture}", soft_wrap=True)
+    regard = terminal.typed_as()
     console.print("\nWhat to type next:", style="bold")
-    for line in (
-        f'regard predict {run} "I am cold."',
-        f'regard see {run} "I am cold." --out see.html    # every layer and head, in a browser',
-        f"regard evaluate {run} decode.num_beams=1",
-        f"regard serve {run}                             # the same, in a browser and for programs",
-        "regard recipes                                   # what else can be trained",
+    for line, what in (
+        (f'{regard} predict {run} "I am cold."', ""),
+        (f'{regard} see {run} "I am cold." --out see.html', "every layer and head, in a browser"),
+        (f"{regard} evaluate {run} decode.num_beams=1", ""),
+        (f"{regard} serve {run}", "the same, in a browser and for programs"),
+        (f"{regard} recipes", "what else can be trained"),
     ):
-        console.print(f"  {line}", highlight=False, soft_wrap=True)
+        said = f"  {line:56}  # {what}" if what else f"  {line}"
+        console.print(said, highlight=False, soft_wrap=True)
+    if regard != "regard":
+        activate = Path(regard).with_name("activate")
+        console.print(f"\n`. {activate}` makes it plain `regard` in this shell.", soft_wrap=True)
 
 
 @app.command()

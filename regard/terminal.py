@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -34,6 +36,17 @@ if TYPE_CHECKING:
 def console(stderr: bool = False) -> Console:
     """Where names and answers are shown as they are: no [markup] and no :emoji: in them."""
     return Console(stderr=stderr, markup=False, emoji=False)
+
+
+def typed_as() -> str:
+    """How this command is found from a shell that stands here."""
+    here = Path(sys.argv[0])
+    found = shutil.which("regard")
+    if found is not None and here.is_file() and Path(found).samefile(here):
+        return "regard"
+    if here.name != "regard":  # python -m regard
+        return "python -m regard"
+    return os.path.relpath(here)
 
 
 def json_line(row: Any) -> str:

@@ -1,10 +1,17 @@
 """What the README shows is run: its recipe, its commands, its Python."""
 
+import os
 import re
 import shlex
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.toys import write_corpus
@@ -134,3 +141,70 @@ def test_three_commands_from_a_table_and_a_folder_and_back(tmp_path, main):
         theirs, ours = ask(line)[0], run.predict([line])[0]
         assert theirs["label"] == ours.label
         assert theirs["score"] == pytest.approx(ours.score, abs=1e-4)
+
+
+@pytest.fixture
+def fresh_shell(tmp_path, trained):
+    """A shell that knows nothing, in a folder as `make demo` leaves it."""
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    shutil.copytree(trained.folder, tmp_path / "runs/demo")
+
+    def run(lines, **more):
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+        command = ["bash", "-e", "-c", lines]
+        return subprocess.Popen(
+            command, cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True, **more,
+        )  # fmt: skip
+
+    return run
+
+
+def done(process):
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0 and "Traceback" not in out, out
+    return out
+
+
+def served(process, port):
+    """A server that answers; it is stopped then."""
+    for _ in range(600):
+        try:
+            assert httpx.get(f"http://127.0.0.1:{port}/health").json()["models"] == ["demo"]
+            break
+        except httpx.TransportError:
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGTERM)
+    process.communicate(timeout=30)
+
+
+def test_what_the_readme_says_after_the_demo_works_as_typed(fresh_shell):
+    (block,) = (block for block in blocks("") if block.startswith(". .venv/bin/activate"))
+    assert len(done(fresh_shell(block)).splitlines()) == 1
+    assert "not found" in fresh_shell("regard recipes || true").communicate()[0]
+
+
+def test_what_the_demo_says_to_type_next_works_as_typed(fresh_shell):
+    """Two commands are enough for all that they promise: each line in a shell of its own."""
+    said = done(fresh_shell(".venv/bin/regard demo"))
+    lines = [line.partition("  #")[0].strip() for line in said.splitlines()]
+    typed = [line for line in lines if line.startswith(".venv/bin/regard ")]
+    assert [line.split()[1] for line in typed] == ["predict", "see", "evaluate", "serve", "recipes"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for line in typed:
+        if line.split()[1] == "serve":
+            served(fresh_shell(f"exec {line} --port {port}"), port)
+        else:
+            assert done(fresh_shell(line))
+    assert "`. .venv/bin/activate` makes it plain `regard`" in said
+    activated = done(fresh_shell(". .venv/bin/activate; regard demo"))
+    assert "  regard predict runs/demo" in activated and "plain `regard`" not in activated
+
+
+def test_the_demo_brings_what_it_points_to():
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = makefile.partition(".venv/ready:")[2].partition("\n\n")[0]
+    assert "--editable '.[serve]'" in recipe and "demo: .venv/ready\n" in makefile
