@@ -3,9 +3,9 @@
     python benchmarks/serve.py [--clients 64] [--tokens 32] [--soak 20000] [--quick]
 
 Weights are random. Every client streams one completion from a prompt of its own; the server runs
-in a process of its own, and so does the peer: generate of `transformers` behind the smallest
-FastAPI app, one request at a time. Answers are compared with those of one request alone. The soak
-asks a tiny model again and again.
+in a process of its own, and so does the peer, `transformers serve`, with continuous batching and
+without; the quicker of the two counts. All answers are compared with those of one request alone.
+The soak asks a tiny model again and again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import os
 import random
 import socket
+import string
 import subprocess
 import sys
 import tempfile
@@ -30,29 +31,6 @@ import psutil
 from measure import processor, tell, versions
 
 ROOT = Path(__file__).parents[1]
-
-PEER = """
-import sys, threading, torch, uvicorn
-from fastapi import FastAPI
-from transformers import GPT2LMHeadModel
-torch.set_num_threads(2)
-model = GPT2LMHeadModel.from_pretrained(sys.argv[1]).eval()
-app, lock = FastAPI(), threading.Lock()
-
-@app.post("/v1/completions")
-def complete(body: dict):
-    ids = torch.tensor([body["prompt"]])
-    with lock, torch.inference_mode():
-        out = model.generate(ids, max_new_tokens=body["max_tokens"], do_sample=False,
-                             attention_mask=torch.ones_like(ids), pad_token_id=0, eos_token_id=None)
-    return {"ids": out[0, ids.shape[1]:].tolist()}
-
-@app.get("/health")
-def health():
-    return {}
-
-uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="critical")
-"""
 
 
 def make_folder(folder: Path, quick: bool) -> None:
@@ -128,16 +106,34 @@ def load(server: Server, bodies: list[dict]) -> tuple[float, list[tuple[float, s
     return time.perf_counter() - began, found
 
 
-def peer_load(server: Server, bodies: list[dict]) -> float:
+def peer_load(server: Server, model: str, bodies: list[dict]) -> float:
+    def asked(body: dict) -> dict:
+        return {"model": model, **{k: v for k, v in body.items() if k != "logprobs"}}
+
     async def everyone() -> None:
         async with httpx.AsyncClient(base_url=server.url, timeout=600) as client:
-            jobs = (client.post("/v1/completions", json=body) for body in bodies)
+            jobs = (client.post("/v1/completions", json=asked(body)) for body in bodies)
             for answer in await asyncio.gather(*jobs):
-                assert len(answer.json()["ids"]) == bodies[0]["max_tokens"]
+                assert answer.status_code == 200, answer.text
+                assert answer.json()["usage"]["completion_tokens"] == bodies[0]["max_tokens"]
 
     began = time.perf_counter()
     asyncio.run(everyone())
     return time.perf_counter() - began
+
+
+def peers(folder: Path, bodies: list[dict], rounds: int) -> dict[str, list[float]]:
+    """Seconds for 16 clients, with continuous batching and without."""
+    found = {}
+    for way in ("--no-continuous-batching", "--continuous-batching"):
+        port = free_port()
+        program = Path(sys.executable).with_name("transformers")
+        command = [str(program), "serve", str(folder), "--device", "cpu", "--port", str(port), way]
+        peer = Server(command, port)
+        peer_load(peer, str(folder), bodies[:1])
+        found[way] = [peer_load(peer, str(folder), bodies[:16]) for _ in range(rounds)]
+        peer.close()
+    return found
 
 
 def soak(run: Path, count: int) -> None:
@@ -173,7 +169,7 @@ def main() -> None:
                    check=True, cwd=ROOT)  # fmt: skip
     bodies = []
     for _ in range(given.clients):
-        prompt = [chance.randrange(1, 900) for _ in range(32)]
+        prompt = "".join(chance.choices(string.ascii_letters, k=32))  # a token each
         bodies.append(
             {"prompt": prompt, "max_tokens": given.tokens, "temperature": 0, "logprobs": 0}
         )
@@ -181,7 +177,7 @@ def main() -> None:
 
     many = ours(folder / "run", "--max-batch", str(given.clients))
     load(many, bodies[:2])
-    alone = {i: load(many, [bodies[i]])[1][0][1] for i in range(min(8, given.clients))}
+    alone = {i: load(many, [bodies[i]])[1][0][1] for i in range(given.clients)}
     seconds, found = load(many, bodies)
     tokens = sum(count for _, _, count in found)
     wrong = sum(found[i][1] != text for i, text in alone.items())
@@ -207,24 +203,20 @@ def main() -> None:
             **machine,
         }
     )
-    port = free_port()
-    peer = Server([sys.executable, "-c", PEER, str(folder / "hf"), str(port)], port)
-    peer_load(peer, bodies[:1])
-    theirs = [peer_load(peer, bodies[:16]) for _ in sixteen]
-    peer.close()
-    ratios = sorted(b / a for a, b in zip(sixteen, theirs, strict=True))
-    tell(
-        {
-            "what": f"16 clients, {given.tokens} tokens each",
-            "peer_name": "transformers generate behind FastAPI",
-            "unit": "tokens/s",
-            "ours": round(16 * given.tokens / median(sixteen), 1),
-            "peer": round(16 * given.tokens / median(theirs), 1),
-            "ratio": round(median(ratios), 2),
-            "ratio_spread": [round(ratios[0], 2), round(ratios[-1], 2)],
-            **machine,
-        }
-    )
+    for way, theirs in peers(folder / "hf", bodies, len(sixteen)).items():
+        ratios = sorted(b / a for a, b in zip(sixteen, theirs, strict=True))
+        tell(
+            {
+                "what": f"16 clients, {given.tokens} tokens each",
+                "peer_name": f"transformers serve {way}",
+                "unit": "tokens/s",
+                "ours": round(16 * given.tokens / median(sixteen), 1),
+                "peer": round(16 * given.tokens / median(theirs), 1),
+                "ratio": round(median(ratios), 2),
+                "ratio_spread": [round(ratios[0], 2), round(ratios[-1], 2)],
+                **machine,
+            }
+        )
     make_tiny_and_soak(folder, 50 if given.quick else given.soak)
 
 

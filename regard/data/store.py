@@ -230,14 +230,16 @@ def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, want
             },
         }
         (work / "store.json").write_text(json.dumps(meta))
-        if folder.is_dir():  # another process was faster; the same name is the same content
-            shutil.rmtree(work)
-        else:
-            # On disk before it has its name: power may fail at any time.
-            for path in (*work.iterdir(), work):
-                settle(path)
+        # On disk before it has its name: power may fail at any time.
+        for path in (*work.iterdir(), work):
+            settle(path)
+        try:
             work.rename(folder)
-            settle(folder.parent)
+        except OSError:
+            if not folder.is_dir():
+                raise
+            shutil.rmtree(work)  # another process was faster; the same name is the same content
+        settle(folder.parent)
     except OSError as error:
         shutil.rmtree(work, ignore_errors=True)
         raise DataError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from .stream import fitting
 PIECE = 128  # tokens of a prompt read between two steps of the others
 SHARED = 16  # a common beginning of prompts is worth keeping from this many tokens on
 
-__all__ = ["Done", "Engine", "Job", "Request", "StoppedError", "Token", "wait_for"]
+__all__ = ["Done", "Engine", "Job", "Request", "StoppedError", "Token"]
 
 
 class StoppedError(Exception):
@@ -162,11 +161,13 @@ class Engine:
             self.leaving = True
             self.changed.notify()
         self.thread.join(seconds)
-        left: list[Request | Job] = [*self.waiting, *(r.request for r in self.running), *self.jobs]
-        left += [self.reading[0]] if self.reading is not None else []
-        left += [self.job] if self.job is not None else []
-        for one in left:
-            one.cancel()
+        with self.changed:
+            left: list[Request | Job | None] = [*self.waiting, *self.jobs, self.job]
+            left += [running.request for running in list(self.running)]
+            reading = self.reading
+        for one in (*left, reading[0] if reading is not None else None):
+            if one is not None:
+                one.cancel()
         self.thread.join(2.0)
 
     # The model's thread.
@@ -192,8 +193,9 @@ class Engine:
 
     def _work_on(self) -> None:
         """One turn of the job that is next."""
-        if self.job is None and self.jobs:
-            self.job = self.jobs.popleft()
+        if self.job is None:
+            with self.changed:
+                self.job = self.jobs.popleft() if self.jobs else None
         if self.job is not None and self.job.go_on():
             self.job = None
 
@@ -418,22 +420,3 @@ class Engine:
             return
         for running in self.running:
             running.places = [place if p == last else p for p in running.places]
-
-
-def wait_for(engine: Engine, request: Request, seconds: float = 60.0) -> Done:
-    """Submit and wait: for tests, and for who has nothing else to do."""
-    ready, kept = threading.Event(), list[Done]()
-    tell = request.tell
-
-    def listen(event: Token | Done) -> None:
-        tell(event)
-        if isinstance(event, Done):
-            kept.append(event)
-            ready.set()
-
-    request.tell = listen
-    began = time.perf_counter()
-    if not engine.submit(request) or not ready.wait(seconds):
-        request.cancel()
-        raise TimeoutError(f"no answer after {time.perf_counter() - began:.0f} s")
-    return kept[0]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .leave import LOOK, worth_leaving
-from .rules import Rules
+from .rules import NEVER, Rules
 from .settings import Generator, Hypothesis, Limits, Settings
 
 # (scores (R, V), rows of the batch (R,)) -> one token a row (R,)
@@ -53,7 +53,10 @@ def walk(
         logits, state = model.step(written[:, -1], state)
         scores = obey(logits.float(), written)
         chosen = choose(scores, rows)
+        nothing = scores.amax(-1) == NEVER  # all is forbidden: the answer ends
+        chosen = chosen.masked_fill(nothing, limits.eos)
         gain = scores.gather(-1, chosen[:, None])[:, 0] - scores.logsumexp(-1)
+        gain = gain.masked_fill(nothing, 0.0)
         totals = totals + gain.masked_fill(done, 0.0)
         # What a row writes after its end is cut off when it leaves.
         written = torch.cat((written, chosen[:, None]), 1)

@@ -93,7 +93,7 @@ class CacheRows:
     def copy(self, sources: list[int], targets: list[int]) -> None:
         longest = max(self.held[source] for source in sources)
         for tensor in (self.cache.keys, self.cache.values):
-            tensor[:, targets, :, :longest] = tensor[:, sources][:, :, :, :longest]
+            tensor[:, targets, :, :longest] = tensor[:, sources, :, :longest]
         self.cache.lengths[targets] = self.cache.lengths[sources]
         for target, length in zip(targets, [self.held[s] for s in sources], strict=True):
             self.held[target] = length

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -59,7 +60,7 @@ class Request:
         s = self.settings
         return s.num_beams if s.kind == "beam" else s.num_return_sequences
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """The most that a row of it can hold, what is read from outside counted."""
         read = 0 if self.source is None else self.source.source.shape[1]
@@ -140,16 +141,19 @@ class Group:
             thrown = [running.thrown[copy][running.length] for running, copy in self.rows]
             drawn = torch.tensor(thrown, dtype=torch.float64, device=self.device)
             chosen = draw(keep_likely(scores, self.settings), drawn)
+        # Where all is forbidden, what is chosen means nothing, and the answer ends.
+        best = scores.amax(-1, keepdim=True)
+        chosen = chosen.masked_fill(best[:, 0] == NEVER, self.eos)
         norms = scores.logsumexp(-1, keepdim=True)
         columns = [chosen[:, None], scores.gather(1, chosen[:, None]) - norms]
         count = min(self.others, scores.shape[1])
         if count:
             likeliest = scores.topk(count, -1)
             columns += [likeliest.indices, likeliest.values - norms]
-        told = torch.cat([column.double() for column in columns], 1).tolist()
+        told = torch.cat([column.double() for column in columns], 1).nan_to_num(neginf=NEVER)
         return chosen, [
             Token(copy, int(row[0]), row[1], self.likely(row[2:], running.request.others))
-            for (running, copy), row in zip(self.rows, told, strict=True)
+            for (running, copy), row in zip(self.rows, told.tolist(), strict=True)
         ]
 
     def obey(self, scores: Tensor) -> Tensor:

@@ -70,14 +70,11 @@ def how_to_ask(run: Run) -> dict[str, Any]:
     """
     decode, text = run.recipe.decode, hf.texts_of(run)[-1]
     length = "max_length" if run.recipe.task_kind == "language" else "max_decoding_length"
-    never = {text.pad, text.bos, text.unk} - {-1, text.eos}
-    if run.recipe.task_kind == "language" and text.unk < 0:
-        never = set()
     options: dict[str, Any] = {
         "beam_size": decode.num_beams if decode.kind == "beam" else 1,
         length: decode.max_new_tokens,
         length.replace("max", "min"): decode.min_new_tokens,
-        "suppress_sequences": [[name] for name in text.tokens(sorted(never))],
+        "suppress_sequences": [[name] for name in text.tokens(run.task.never_written)],
         "repetition_penalty": decode.repetition_penalty,
         "no_repeat_ngram_size": decode.no_repeat_ngram_size,
     }

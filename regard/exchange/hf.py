@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..errors import RunError
 from ..tasks import TASKS
 from ..text import Frame, Text
 from ..train import checkpoint
+from ..train.folder import Hold, clear
 from ..train.recipe import Recipe, resolve
 from ..train.run import Run
 from . import folder as folders
@@ -141,18 +142,19 @@ def read(folder: Path, run: Path) -> str:
 @contextmanager
 def whole_or_gone(run: Path) -> Iterator[None]:
     """A folder that is new or empty; what cannot be finished in it is taken away again."""
-    new = not run.exists()
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException as error:
-        for path in run.glob("*"):
-            path.unlink()
-        if new and run.is_dir():
-            run.rmdir()
-        if isinstance(error, OSError | UnicodeError):
-            raise RunError(f"{run}: the run could not be written ({error}).") from error
-        raise
+    with Hold(run) as hold:
+        hold.take()
+        try:
+            yield
+        except BaseException as error:
+            clear(run)
+            if hold.made:
+                hold.release()
+                with suppress(OSError):  # somebody has put something there
+                    run.rmdir()
+            if isinstance(error, OSError | UnicodeError):
+                raise RunError(f"{run}: the run could not be written ({error}).") from error
+            raise
 
 
 def recipe_of(
@@ -426,7 +428,7 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
 
 def generation(run: Run, config: Config) -> dict[str, Any]:
     """How text is written there: as here, as far as both have a name for it."""
-    text, decode = texts_of(run)[-1], run.recipe.decode
+    decode = run.recipe.decode
     beams = decode.num_beams if decode.kind == "beam" else 1
     ends = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
     said: dict[str, Any] = {key: config[key] for key in ends if key in config}
@@ -437,15 +439,13 @@ def generation(run: Run, config: Config) -> dict[str, Any]:
     said["do_sample"] = decode.kind == "sample"  # said even where not: their pipelines would draw
     if decode.kind == "sample":
         said |= {key: getattr(decode, key) for key in ("temperature", "top_k", "top_p")}
+        said |= {key: getattr(decode, key) for key in ("min_p", "typical_p")}
     usual = Decode()
     for key in ("repetition_penalty", "no_repeat_ngram_size", "min_new_tokens"):
         if getattr(decode, key) != getattr(usual, key):
             said[key] = getattr(decode, key)
     # What is never written here is not written there.
-    never = {text.pad, text.bos, text.unk}
-    if run.recipe.task_kind == "language":
-        never = never | {text.mask} if text.unk >= 0 else set()
-    if banned := sorted(never - {-1, text.eos}):
+    if banned := run.task.never_written:
         said |= {"bad_words_ids": [[i] for i in banned], "renormalize_logits": True}
     return said
 

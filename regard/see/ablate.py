@@ -12,6 +12,7 @@ from ..data.read import Faults
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..parts.watch import attentions, silence
+from ..tasks import Prediction
 from ..train.run import Run
 from .capture import WRITE
 
@@ -32,14 +33,16 @@ def head_by_head(
     heads = int(getattr(run.model.settings, "heads", 1) or 1)
     decode = decode or run.recipe.decode
     longest = run.recipe.data.max_length
-    answer = run.task.predict(run.model, [source], decode, longest)[0].output
-    whole = measure(run, source, answer, examples, decode)
+    answer = run.task.predict(run.model, [source], decode, longest)[0]
+    yield
+    whole = measure(run, source, answer, answer.output, examples)
     rows = []
     for name in attentions(run.model):
         for head in range(heads):
             yield
             with silence(run.model, name, [head]):
-                found = measure(run, source, answer, examples, decode)
+                said = run.task.predict(run.model, [source], decode, longest)[0]
+                found = measure(run, source, said, answer.output, examples)
             rows.append({"name": name, "head": head, **found})
     metric = run.task.metric if examples and run.recipe.data.valid else LIKELY
     return {"metric": metric, "whole": whole["value"], "output": whole["output"], "heads": rows}
@@ -48,9 +51,9 @@ def head_by_head(
 LIKELY = "log-probability of the whole model's answer"
 
 
-def measure(run: Run, source: str, answer: str, examples: int, decode: Decode) -> dict[str, Any]:
-    task, longest = run.task, run.recipe.data.max_length
-    said = task.predict(run.model, [source], decode, longest)[0]
+def measure(run: Run, source: str, said: Prediction, answer: str, examples: int) -> dict[str, Any]:
+    """How good the model is as it is now; or what it makes of the whole model's answer."""
+    task, decode = run.task, run.recipe.decode
     output, value = said.output, None
     if examples and run.recipe.data.valid:
         files = run.recipe.data.files("valid")

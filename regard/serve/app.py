@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import struct
+import threading
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ class Runs:
     def __init__(self, hosted: Sequence[Hosted], limits: Limits) -> None:
         self.hosted, self.limits, self.metrics = list(hosted), limits, Metrics()
         self.by_name = {one.name: one for one in hosted}
-        self.stopping = asyncio.Event()
+        self.stopping = threading.Event()  # set by the signal that ends the server
 
     def pick(self, name: str | None) -> Hosted:
         if name is None and len(self.hosted) == 1:
@@ -95,7 +96,6 @@ def make_app(
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         yield
-        runs.stopping.set()
         # Who asked has been answered by now, or has had the time for it.
         for one in hosted:
             await asyncio.to_thread(one.close, 0.2)
@@ -120,6 +120,7 @@ def make_app(
     for routes in (state_routes, page_routes, openai_routes, task_routes):
         app.include_router(routes(runs))
     refuse_in_one_sentence(app, limits, runs.stopping)
+    app.state.stopping = runs.stopping
     return app
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..decode import DRAWING
 from ..decode.engine import Token
 from ..errors import InputError, RegardError
-from ..text.spelling import Spelling
+from ..text.spelling import KEPT, Spelling
 from . import schema
 from .hosted import Hosted, Piece, UnreadError
 from .limits import Limits
@@ -195,9 +195,10 @@ class Completing:
         try:
             if self.whole_only:  # a comment, which clients pass over
                 yield ": a beam's answer comes whole, when the search has ended\n\n"
-            for index, (text, tokens) in enumerate(echoed):
+            for index in range(len(echoed) * self.asked.n):
+                text, tokens = echoed[index // self.asked.n]
                 if text:
-                    yield self.event([self.choice(index * self.asked.n, text, tokens, None)])
+                    yield self.event([self.choice(index, text, tokens, None)])
             piece = first
             while piece is not None:
                 yield self.event([self.told(piece)])
@@ -252,7 +253,7 @@ class Completing:
         spelled = self.spelled[index]
         if not self.asked.echo and self.one.writes_on and not spelled.before:
             # What the answer goes on from decides what its first token adds.
-            spelled.before = self.ids[index // self.asked.n][-8:]
+            spelled.before = self.ids[index // self.asked.n][-KEPT:]
         names, logs, tops, places = [], [], [], []
         for token in tokens:
             known = isinstance(token, Token)

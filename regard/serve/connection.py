@@ -51,7 +51,7 @@ def connection(limits: Limits) -> type[H11Protocol]:
         def pause_writing(self) -> None:
             super().pause_writing()
             self.unread = self.transport.get_write_buffer_size()
-            self.watch = self.loop.call_later(limits.head, self.look)
+            self.watch = self.loop.call_later(limits.stalled, self.look)
 
         def look(self) -> None:
             """Who reads slowly may go on; who does not read at all is left."""
@@ -59,7 +59,7 @@ def connection(limits: Limits) -> type[H11Protocol]:
             if self.unread >= before:
                 self.transport.abort()
             else:
-                self.watch = self.loop.call_later(limits.head, self.look)
+                self.watch = self.loop.call_later(limits.stalled, self.look)
 
         def resume_writing(self) -> None:
             super().resume_writing()

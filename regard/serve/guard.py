@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hmac
 import ipaddress
+import logging
 from collections.abc import Sequence
 
 from fastapi.responses import Response
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .limits import Limits
 from .metrics import Metrics
-from .refusal import refusal
+from .refusal import failure, refusal
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -24,6 +25,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+UNSENT = 0
 THROWN_AWAY = 2**26  # bytes of a body too large that are still read, so that its answer is seen
 
 
@@ -63,7 +65,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status = [500]
+        status = [UNSENT]
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -85,6 +87,11 @@ class Guard:
             await self.app(scope, replay(body, receive), guarded)
         except ClientGoneError:
             status[0] = 499
+        except Exception as error:
+            if status[0] != UNSENT:  # the answer has begun; a cut connection says that it broke
+                raise
+            logging.getLogger("uvicorn.error").exception("%s failed", scope["path"])
+            await failure(error)(scope, receive, guarded)
         finally:
             known = getattr(scope.get("route"), "path", "other")
             self.metrics.answered(known, status[0])
@@ -105,7 +112,7 @@ class Guard:
     ) -> tuple[bytes, Response | None]:
         """A body, or why it is none; one too large is read on for a while and thrown away, for a
         client that still sends would never see the answer."""
-        pieces, size, limit = list[bytes](), 0, self.limits.body
+        body, size, limit = bytearray(), 0, self.limits.body
         stated = headers.get(b"content-length", b"0")
         large = not stated.isdigit() or int(stated) > limit
         try:
@@ -117,7 +124,8 @@ class Guard:
                         raise ClientGoneError
                     size += len(message.get("body", b""))
                     large = large or size > limit
-                    pieces = [] if large else [*pieces, message.get("body", b"")]
+                    if not large:
+                        body += message.get("body", b"")
                     more = message.get("more_body", False)
         except TimeoutError:
             said = f"body: it must be here within {self.limits.upload:g} s."
@@ -125,7 +133,7 @@ class Guard:
         if large:
             said = f"body: at most {limit} bytes."
             return b"", refusal(413, said, "body", {"Connection": "close"})
-        return b"".join(pieces), None
+        return bytes(body), None
 
     def has_key(self, headers: dict[bytes, bytes]) -> bool:
         """Whether the key was given, compared in a time that tells nothing of it."""

@@ -101,16 +101,17 @@ class Hosted:
         given = dict(given)
         if given.get("temperature") == 0:
             given = {k: v for k, v in given.items() if k != "temperature"} | {"kind": "greedy"}
-        if given.get("kind", own.kind) != "sample":  # what the recipe says of drawing is put aside
-            own = replace(own, **{**GREEDY, "kind": own.kind if own.kind != "sample" else "greedy",
-                                  "num_return_sequences": own.num_return_sequences})  # fmt: skip
+        values = {k: getattr(own, k) for k in known}
+        values["max_new_tokens"] = min(own.max_new_tokens, limits.new_tokens)
+        kind = given.get("kind", own.kind)
+        if kind != "sample":  # what the recipe says of drawing is put aside
+            values |= GREEDY if own.kind == "sample" or kind == "greedy" else {}
         elif given.get("seed") is None:
             given["seed"] = secrets.randbelow(2**40)
-        values = {k: getattr(own, k) for k in known} | given
-        if values["kind"] == "greedy" and "num_return_sequences" not in given:
-            values["num_return_sequences"] = 1
-        if isinstance(values["max_new_tokens"], int):
-            values["max_new_tokens"] = min(values["max_new_tokens"], limits.new_tokens)
+        values |= {"kind": kind, **given}
+        asked = given.get("max_new_tokens")
+        if isinstance(asked, int) and asked > limits.new_tokens:
+            raise InputError(f"max_new_tokens: at most {limits.new_tokens}, but is {asked}.")
         said = {k: Value(v, "command line", "parameters", Path()) for k, v in values.items()}
         decode = settle(Decode, "decode", said)
         most = min(limits.beams, limits.rows)
@@ -211,7 +212,7 @@ class Hosted:
             nonlocal given_up
             if given_up:
                 return
-            if inbox.qsize() >= self.limits.unread:
+            if inbox.qsize() >= self.limits.unread * request.rows:
                 given_up, event = True, Done([], UnreadError())
                 request.cancel()
             inbox.put_nowait(event)
@@ -238,6 +239,10 @@ class Hosted:
     ) -> AsyncGenerator[Piece, None]:
         """Text as it comes, of one answer or several."""
         count = decode.num_return_sequences
+        if not ids:  # an empty line has an empty translation
+            for index in range(count):
+                yield Piece(index, "", [], "stop")
+            return
         before = ids if self.writes_on else []
         texts = [Growing(self.text, before, decode.stop) for _ in range(count)]
         ended, found = set[int](), list[Hypothesis]()
@@ -316,12 +321,7 @@ class Hosted:
             hypotheses[i] = one
         told = []
         for line, ids, some in zip(inputs, rows, hypotheses, strict=True):
-            answer = (
-                self.task.answer(line, ids, some, decode, 0.0)
-                if self.writes_on
-                else self.task.answer(line, some, 0.0)
-            )
-            told.append(answer.json())
+            told.append(self.task.answer(line, ids, some, decode, 0.0).json())
         return told
 
     async def _told(self, inputs: list[str], decode: Decode) -> list[dict[str, Any]]:
@@ -377,7 +377,7 @@ class Hosted:
         found: list[Token | None] = [None]
         for first in range(0, len(states), ROWS):
             logs = model.output(states[first : first + ROWS]).float().log_softmax(-1)  # (n, V)
-            top = logs.topk(min(max(others, 1), logs.shape[1]), -1)
+            top = logs.topk(min(others, logs.shape[1]), -1)
             labels = text[0, first + 1 : first + 1 + len(logs)]
             own = logs.gather(1, labels[:, None])[:, 0].tolist()
             rows = zip(labels.tolist(), own, top.indices.tolist(), top.values.tolist(), strict=True)

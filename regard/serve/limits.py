@@ -23,7 +23,8 @@ class Limits:
     unread: int = 1024  # tokens of a stream that wait for their reader
     seconds: float = 120.0  # until an answer must be there
     stream: float = 600.0  # until a stream must have ended
-    head: float = 10.0  # until a request's head must be there, and what is sent must be read
+    head: float = 10.0  # until a request's head must be there
+    stalled: float = 10.0  # in which a client must have read something of what is sent
     upload: float = 30.0  # until its body must be
     connections: int = 1000  # open at the same time
     stopping: float = 10.0  # in which what runs is finished when the server is to stop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import threading
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from ..errors import RegardError
-from .hosted import BusyError
+from .hosted import BusyError, UnreadError
 from .limits import Limits
 
 RETRY = {"Retry-After": "1"}
@@ -29,7 +29,7 @@ def refusal(
     return JSONResponse({"error": error}, status, headers)
 
 
-def refuse_in_one_sentence(app: FastAPI, limits: Limits, stopping: asyncio.Event) -> None:
+def refuse_in_one_sentence(app: FastAPI, limits: Limits, stopping: threading.Event) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
@@ -52,12 +52,18 @@ def refuse_in_one_sentence(app: FastAPI, limits: Limits, stopping: asyncio.Event
             return refusal(422, "body: it must be readable JSON, but is not.", "body")
         return refusal(error.status_code, str(error.detail), headers=dict(error.headers or {}))
 
+    @app.exception_handler(UnreadError)
+    async def unread(request: Request, error: UnreadError) -> Response:
+        return refusal(503, "the server was too busy to take its own answer.", headers=RETRY)
+
     @app.exception_handler(MemoryError)
     async def too_large(request: Request, error: MemoryError) -> Response:
-        return refusal(503, "there is not enough memory for this request.", headers=RETRY)
+        return failure(error)
 
-    @app.exception_handler(Exception)
-    async def broken(request: Request, error: Exception) -> Response:
-        if any(word in str(error).lower() for word in SHORT):
-            return await too_large(request, MemoryError())
-        return refusal(500, "the server failed at this request; its log says how.")
+
+def failure(error: Exception) -> Response:
+    """A fault that is not the client's: memory is short, or we are wrong."""
+    short = isinstance(error, MemoryError) or any(word in str(error).lower() for word in SHORT)
+    if short:
+        return refusal(503, "there is not enough memory for this request.", headers=RETRY)
+    return refusal(500, "the server failed at this request; its log says how.")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import resource
 import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -53,7 +55,19 @@ def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
         server_header=False,
         h11_max_incomplete_event_size=2**16,
     )
-    return uvicorn.Server(config)
+    return Server(config, app.state.stopping)
+
+
+class Server(uvicorn.Server):
+    """A server that says that it is stopping from the moment it is asked to."""
+
+    def __init__(self, config: uvicorn.Config, stopping: threading.Event) -> None:
+        super().__init__(config)
+        self.stopping = stopping
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.stopping.set()
+        super().handle_exit(sig, frame)
 
 
 def allow_files(count: int) -> None:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ..text import Text
-
-KEPT = 8  # tokens decoded again with each new one: enough for a character, or a space between two
-UNFINISHED = "\ufffd"  # how a part of a character is decoded
+from ..text.spelling import KEPT, UNFINISHED
 
 
 class Growing:

@@ -26,6 +26,7 @@ from ..text import Settings as TextSettings
 from ..text import Text, learn
 from ..text.dropout import Dropout
 from . import bleu
+from .growing import cut_at
 from .length import buckets
 from .prediction import Prediction
 
@@ -292,7 +293,7 @@ class Translate:
             found = self.search(model, [ids[i] for i in rows], decode)
             seconds = time.perf_counter() - began
             for i, hypotheses in zip(rows, found, strict=True):
-                answers[i] = self.answer(inputs[i], hypotheses, seconds)
+                answers[i] = self.answer(inputs[i], ids[i], hypotheses, decode, seconds)
         return answers
 
     def checked_source(
@@ -332,13 +333,26 @@ class Translate:
         if (most := getattr(model, "longest", None)) is not None:
             longest = longest.clamp_max(most)
         text = self.target
-        banned = tuple({text.pad, text.bos, text.unk} - {-1, text.eos})
-        return batch, Limits.begin(text.bos, text.eos, longest, banned=banned)
+        return batch, Limits.begin(text.bos, text.eos, longest, banned=self.never_written)
 
-    def answer(self, line: str, hypotheses: Sequence[Hypothesis], seconds: float) -> Prediction:
+    @property
+    def never_written(self) -> tuple[int, ...]:
+        """Entries of the vocabulary that are no text."""
+        text = self.target
+        return tuple(sorted({text.pad, text.bos, text.unk} - {-1, text.eos}))
+
+    def answer(
+        self,
+        line: str,
+        ids: Sequence[int],
+        hypotheses: Sequence[Hypothesis],
+        decode: Decode,
+        seconds: float,
+    ) -> Prediction:
         if not hypotheses:  # every continuation was forbidden
             return Prediction(line, "", None, None, seconds)
-        texts = self.target.decode([hypothesis.ids for hypothesis in hypotheses])
+        found = self.target.decode([hypothesis.ids for hypothesis in hypotheses])
+        texts = [cut_at(text, decode.stop)[0] for text in found]
         scores = [hypothesis.score for hypothesis in hypotheses]
         more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
         return Prediction(line, texts[0], scores[0], more, seconds)

@@ -116,10 +116,14 @@ class Writer:
         device = next(model.parameters()).device
         prompt = torch.tensor(prompts, device=device)
         longest = torch.full((len(prompt),), decode.max_new_tokens, device=device)
+        return Limits(prompt, self.text.eos, longest, self.never_written)
+
+    @property
+    def never_written(self) -> tuple[int, ...]:
+        """Entries of the vocabulary that are no text; somebody else's may write what it likes."""
         text = self.text
         never = {text.pad, text.bos, text.unk, text.mask} - {-1, text.eos}
-        banned = tuple(sorted(never)) if text.unk >= 0 else ()
-        return Limits(prompt, self.text.eos, longest, banned)
+        return tuple(sorted(never)) if text.unk >= 0 else ()
 
     def search(
         self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode

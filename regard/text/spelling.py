@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 
 from .text import SPACE, Text
 
-KEPT = 8  # tokens before a place that decide what the next one adds
-UNFINISHED = "\ufffd"
+KEPT = 8  # tokens before a place that decide what the next one adds: a character, or a space
+UNFINISHED = "\ufffd"  # how a part of a character is decoded
 
 
 class Spelling:
@@ -24,6 +23,12 @@ class Spelling:
         self.text = text
         self.before: list[int] = []
         self.place = 0  # characters so far
+
+    @cached_property
+    def in_bytes(self) -> bool:
+        """Whether every sign of a token stands for a byte (GPT-2), or only <0xC3> and the like."""
+        decoder = self.text.tokenizer.decoder
+        return decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
 
     def names(self, tokens: Sequence[int]) -> list[str]:
         """What each of several tokens would add here."""
@@ -42,13 +47,8 @@ class Spelling:
             return self.text.tokens([token])[0]
         if UNFINISHED not in known[-1:] + grown[-1:]:
             return grown[len(known) :]
-        raw = as_bytes(self.text.tokens([token])[0], in_bytes(self.text))
+        raw = as_bytes(self.text.tokens([token])[0], self.in_bytes)
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
-
-
-def in_bytes(text: Text) -> bool:
-    """Whether every sign of a token stands for a byte (GPT-2), or only <0xC3> and the like do."""
-    return '"ByteLevel"' in json.dumps(json.loads(text.tokenizer.to_str()).get("decoder"))
 
 
 def as_bytes(token: str, signs: bool) -> bytes:

@@ -37,8 +37,9 @@ def save(
             _write_text(work / STATE, json.dumps(state, indent=1))
             sums = {path.name: _sum(path) for path in sorted(work.iterdir())}
             _write_text(work / SUMS, json.dumps(sums, indent=1))
-            if final.exists():
-                shutil.rmtree(final)
+            if final.exists():  # renamed first: a kill must not leave half of it in place
+                final.rename(old := folder / f".checkpoint-{step}.old.part")
+                shutil.rmtree(old)
             work.rename(final)
             _sync_folder(folder)
         except BaseException:
@@ -102,7 +103,8 @@ def clean(folder: Path, keep: int = 1, every: int = 1) -> None:
     killed process left half-written goes too; one into which somebody put a file stays.
     """
     for path in folder.glob(".checkpoint-*.part"):
-        if path.name.removeprefix(".checkpoint-").removesuffix(".part").isdecimal():
+        name = path.name.removeprefix(".checkpoint-").removesuffix(".part").removesuffix(".old")
+        if name.isdecimal():
             shutil.rmtree(path)
     found = all_in(folder)
     regular = [path for path in found if step_of(path) % every == 0]

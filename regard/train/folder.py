@@ -65,8 +65,14 @@ class Hold:
             self._close()
             self._lock()
         said = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%F %T")}
-        os.ftruncate(self.handle, 0)
-        os.write(self.handle, json.dumps(said).encode())
+        try:
+            os.ftruncate(self.handle, 0)
+            os.write(self.handle, json.dumps(said).encode())
+        except OSError as error:
+            self.release()
+            raise RunError(
+                f"{self.folder}: the run folder could not be written to ({error.strerror})."
+            ) from error
 
     def _lock(self) -> None:
         path = self.folder / LOCK

@@ -141,7 +141,7 @@ def check_sizes(folder: Path, recipe: Recipe) -> None:
     """The model that was trained and the recipe beside it must be the same."""
     path = folder / "config.json"
     try:
-        trained = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        trained = dict(json.loads(path.read_text(encoding="utf-8"))["settings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: the model's sizes must be readable, but are not.") from error
     for key, value in vars(recipe.model).items():

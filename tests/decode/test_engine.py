@@ -9,7 +9,7 @@ import torch
 
 from regard.batch import Pairs
 from regard.decode import DECODERS, Limits, Settings, stream
-from regard.decode.engine import PIECE, Done, Engine, Request, StoppedError, Token, wait_for
+from regard.decode.engine import PIECE, Done, Engine, Request, StoppedError, Token
 from regard.tasks.writer import as_prompt
 from tests.toys import small_model
 
@@ -22,6 +22,24 @@ WAYS = [
     Settings(kind="beam", num_beams=3, max_new_tokens=10, num_return_sequences=2),
     Settings(kind="beam", num_beams=4, max_new_tokens=16, length_penalty=0.6),
 ]
+
+
+def wait_for(engine, request, seconds=60.0):
+    """Submit and wait."""
+    ready, kept = threading.Event(), []
+    tell = request.tell
+
+    def listen(event):
+        tell(event)
+        if isinstance(event, Done):
+            kept.append(event)
+            ready.set()
+
+    request.tell = listen
+    if not engine.submit(request) or not ready.wait(seconds):
+        request.cancel()
+        raise TimeoutError("no answer")
+    return kept[0]
 
 
 def prompts(count, seed=0, longest=40):
@@ -299,3 +317,19 @@ def test_other_work_gets_its_turn():
     assert engine.call(lambda: 1 / 0, then) and ready.wait(5)
     assert isinstance(kept[1][1], ZeroDivisionError)
     engine.close()
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sample"])
+def test_where_all_is_forbidden_an_answer_ends(kind):
+    """Every token may come once, and none may end it: then there is nothing left to write."""
+    model = small_model("gpt", size=9, positions=60)
+    settings = Settings(kind=kind, no_repeat_ngram_size=1, min_new_tokens=50, max_new_tokens=50)
+    limits = Limits(torch.tensor([[5, 6]]), EOS, torch.tensor([50]), (0, 1, 3))
+    told = []
+    engine = Engine(model, as_prompt)
+    done = wait_for(engine, Request(limits, settings, told.append, others=3))
+    engine.close()
+    alone = DECODERS[kind](model, as_prompt(limits.prompt), limits, settings)[0]
+    assert done.answers[0].ids == alone[0].ids and len(set(alone[0].ids)) == len(alone[0].ids) == 3
+    for score in (done.answers[0].score, alone[0].score, *(t.score for t in told[:-1])):
+        assert score == score and abs(score) < 1e6

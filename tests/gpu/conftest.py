@@ -18,8 +18,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "tests/gpu" not in item.nodeid:
             continue
-        # torch's own compiler looks at gradients that it then warns of.
-        item.add_marker(pytest.mark.filterwarnings("ignore:The .grad attribute"))
         if not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no GPU here"))
 

@@ -1,6 +1,7 @@
 """Training on a GPU: the loss kernel, captured and compiled steps, batches, resuming."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -53,7 +54,10 @@ def gradients(compiling, dropout, gpu, precision=None):
 
 @pytest.mark.parametrize(("way", "dropout"), [("graph", 0.0), ("graph", 0.3), ("full", 0.0)])
 def test_captured_and_compiled_steps_have_the_plain_gradient(way, dropout, gpu):
-    plain, fast = gradients("off", dropout, gpu), gradients(way, dropout, gpu)
+    plain = gradients("off", dropout, gpu)
+    with warnings.catch_warnings():  # the compiler looks at gradients that it then warns of
+        warnings.simplefilter("ignore")
+        fast = gradients(way, dropout, gpu)
     assert float((fast - plain).norm() / plain.norm()) < 1e-3
 
 

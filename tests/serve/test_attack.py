@@ -13,6 +13,7 @@ import torch
 
 import regard
 from regard.data.read import whole_lines
+from regard.errors import RegardError
 from regard.serve.hosted import Hosted, UnreadError
 from regard.serve.limits import Limits
 from regard.tasks.growing import begun, cut_at
@@ -327,7 +328,7 @@ def test_no_more_connections_than_may_be(folders):
 
 
 def test_who_does_not_read_is_left(folders):
-    server = Served([folders["writer"]], Limits(head=0.5, unread=10**6))
+    server = Served([folders["writer"]], Limits(stalled=0.5, unread=10**6))
     body = json.dumps({"prompt": "A", "max_tokens": 4000, "n": 16, "logprobs": 20, "stream": True,
                        "temperature": 1}).encode()  # fmt: skip
     try:
@@ -585,3 +586,52 @@ def test_a_streamed_beam_says_why_it_comes_whole(client):
     told = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     assert sum(bool(row["choices"] and row["choices"][0]["text"]) for row in told) == 1
     assert told[-1]["usage"]["completion_tokens"] > 1
+
+
+def test_a_run_that_draws_several_answers_can_be_asked_otherwise(folders):
+    hosted = Hosted(regard.load(folders["writer"], "decode.num_return_sequences=3"), Limits())
+    try:
+        for given in ({"temperature": 0}, {"kind": "greedy"}, {"kind": "beam", "num_beams": 2}):
+            assert hosted.settle(given).num_return_sequences == 1
+        assert hosted.settle({}).num_return_sequences == 3
+        with pytest.raises(RegardError, match="max_new_tokens: at most 4096, but is 5000"):
+            hosted.settle({"max_new_tokens": 5000})
+    finally:
+        hosted.close(1)
+
+
+def test_a_stop_text_ends_a_translation_everywhere(client, trained):
+    line = "two red cats and one dogs"
+    whole = trained.predict([line])[0].output
+    stop = f" {whole.split()[2]}"
+    wanted = whole.partition(stop)[0]
+    for kind in ("beam", "greedy"):
+        run = regard.load(trained.folder, f"decode.kind={kind}", f'decode.stop=["{stop}"]')
+        asked = {"stop": [stop], "kind": kind}
+        body = {"model": "toy", "inputs": line, "parameters": asked}
+        told = client.post("/predict", json=body).json()["output"]
+        assert run.predict([line])[0].output == told == wanted
+        knobs = {"num_beams": 3} if kind == "beam" else {"temperature": 0}
+        body = {"model": "toy", "prompt": line, "stop": stop, **knobs}
+        assert client.post("/v1/completions", json=body).json()["choices"][0]["text"] == wanted
+
+
+def test_an_empty_line_has_an_empty_translation_everywhere(client):
+    assert client.post("/predict", json={"model": "toy", "inputs": ""}).json()["output"] == ""
+    said = client.post("/v1/completions", json={"model": "toy", "prompt": ["", "two cats"]}).json()
+    assert said["choices"][0]["text"] == "" and said["choices"][1]["text"]
+
+
+def test_every_copy_is_echoed(client):
+    body = {"model": "writer", "prompt": "ROMEO:", "echo": True, "n": 3, "max_tokens": 4,
+            "logprobs": 0, "seed": 1, "stream": True}  # fmt: skip
+    rows = client.post("/v1/completions", json=body).text.splitlines()
+    texts, places = ["", "", ""], [[], [], []]
+    for row in (json.loads(r[6:]) for r in rows if r.startswith("data: {")):
+        for choice in row["choices"]:
+            texts[choice["index"]] += choice["text"]
+            places[choice["index"]] += choice["logprobs"]["text_offset"]
+            assert all(not top for top in choice["logprobs"]["top_logprobs"])
+    whole = client.post("/v1/completions", json={**body, "stream": False}).json()["choices"]
+    assert [choice["text"] for choice in whole] == texts
+    assert [choice["logprobs"]["text_offset"] for choice in whole] == places
