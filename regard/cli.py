@@ -311,7 +311,7 @@ def serve(
     """HTTP API and web page: OpenAI's routes, any task, what attends to what."""
     try:
         from .serve.limits import Limits
-        from .serve.server import is_loopback
+        from .serve.server import allow_files, is_loopback
         from .serve.server import serve as listen
     except ImportError as error:
         raise InputError(
@@ -325,6 +325,7 @@ def serve(
     for name, value in vars(limits).items():
         if not value > 0:
             raise InputError(f"every limit must be above 0, but {name} is {value}.")
+    allow_files(limits.connections + 64)
     if not is_loopback(host) and not api_key:
         print(
             f"regard: {host} can be reached by others, and there is no --api-key: anybody may ask.",

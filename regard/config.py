@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import json
 import math
+import textwrap
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -196,7 +197,7 @@ def _check(kind: type, section: str, key: str, given: Value) -> Any:
             )
         raise RecipeError(
             f"{given.where}: {section}.{key} must be {reason}, but is "
-            f"{json.dumps(given.value, default=str)}."
+            f"{textwrap.shorten(json.dumps(given.value, default=str), 200)}."
         ) from error
     if isinstance(value, float) and not math.isfinite(value):
         raise RecipeError(f"{given.where}: {section}.{key} must be finite, but is {value}.")

@@ -161,6 +161,24 @@ def parcels(items: Iterable[T], weigh: Callable[[T], int], most: int) -> Iterato
         yield held
 
 
+def read_json(path: Path) -> Any:
+    """What a small file says; where it is not there, no plain file or no JSON, a ValueError."""
+    if not path.is_file():  # a pipe, say, would be waited for
+        raise ValueError("there is no such file")
+    try:
+        return parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(error.strerror) from error
+
+
+def parse_json(text: str) -> Any:
+    """The same of a text; nested too deeply, it is none."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def is_text(line: str) -> bool:
     """Whether a string can be written as UTF-8; files, JSON and shells can bring what cannot."""
     try:

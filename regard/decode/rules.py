@@ -66,6 +66,7 @@ def keep_likely(scores: Tensor, settings: Settings) -> Tensor:
         probabilities = ordered.softmax(-1)
         # A token stays while those before it have not reached p: the likeliest always stays.
         beyond = probabilities.cumsum(-1) - probabilities >= settings.top_p
+        beyond[:, 0] = False
         scores = scores.masked_fill(torch.zeros_like(beyond).scatter(-1, places, beyond), NEVER)
     if settings.min_p > 0:
         probabilities = scores.softmax(-1)
@@ -86,4 +87,5 @@ def keep_typical(scores: Tensor, mass: float) -> Tensor:
     _, places = (-logs - expected).abs().sort(-1)
     probabilities = logs.gather(-1, places).exp()
     beyond = probabilities.cumsum(-1) - probabilities >= mass
+    beyond[:, 0] = False  # the most typical always stays
     return scores.masked_fill(torch.zeros_like(beyond).scatter(-1, places, beyond), NEVER)

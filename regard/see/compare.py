@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..data.read import parse_json, read_json
 from ..errors import InputError, RunError
 from .figure import plain
 from .save import save
@@ -239,8 +240,7 @@ def compare(folders: Sequence[str | Path], on: str = "test") -> Comparison:
 def read(folder: Path, on: str, name: str = "") -> Entry:
     """What a run folder says of itself."""
     try:
-        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-        bill = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
+        results, bill = (read_json(folder / f"{name}.json") for name in ("results", "cost"))
     except (OSError, ValueError) as error:
         raise RunError(
             f"{folder}: a finished run is needed, with results.json and cost.json; "
@@ -256,6 +256,8 @@ def read(folder: Path, on: str, name: str = "") -> Entry:
     entry = Entry(name or folder.resolve().name, scores, bill, curve(folder / "metrics.jsonl"))
     try:
         float(entry.row()[entry.headline])
+        for _, say in Comparison([entry]).columns():
+            say(entry.row())
         assert entry.measured_as and isinstance(scores["higher_is_better"], bool)
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise RunError(
@@ -268,15 +270,16 @@ def read(folder: Path, on: str, name: str = "") -> Entry:
 def curve(path: Path) -> list[tuple[float, float]]:
     """Validation loss by seconds of training, where both were logged."""
     seconds, found = 0.0, []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    for line in text.splitlines():
         try:
-            event = json.loads(line)
-        except ValueError:  # a process was killed while it wrote
+            event = parse_json(line)
+            if event["event"] == "step":
+                seconds += event["seconds"]
+            elif event["event"] == "scored":
+                found.append((seconds, float(event["scores"]["loss"])))
+        except (ValueError, KeyError, TypeError):  # a process was killed while it wrote
             continue
-        if event.get("event") == "step":
-            seconds += event["seconds"]
-        elif event.get("event") == "scored":
-            found.append((seconds, float(event["scores"]["loss"])))
     return found
 
 

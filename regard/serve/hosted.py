@@ -95,9 +95,11 @@ class Hosted:
         is given."""
         own, limits = self.run.recipe.decode, self.limits
         known = {f.name for f in fields(own)} - {"batch_tokens", "compile"}
-        for name in given:
+        for name, value in given.items():
             if name not in known:
                 raise InputError(f"parameters.{name}: no such setting of decode.")
+            if isinstance(value, str | list | dict) and len(value) > limits.stop:
+                raise InputError(f"parameters.{name}: at most {limits.stop} long.")
         given = dict(given)
         if given.get("temperature") == 0:
             given = {k: v for k, v in given.items() if k != "temperature"} | {"kind": "greedy"}

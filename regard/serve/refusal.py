@@ -33,8 +33,10 @@ def refuse_in_one_sentence(app: FastAPI, limits: Limits, stopping: threading.Eve
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
-        where = where.encode("utf-8", "replace").decode()
+        # Which of several forms a field could have had is the library's own business.
+        named = (str(part) for part in first["loc"] if part != "body")
+        where = ".".join(part for part in named if part.isidentifier() or part.isdecimal())
+        where = where.split(".literal")[0].encode("utf-8", "replace").decode() or "body"
         return refusal(422, f"{where}: {first['msg']}.", where)
 
     @app.exception_handler(RegardError)

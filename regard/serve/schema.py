@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from ..data.read import is_text
 
@@ -25,12 +25,25 @@ Seed = Annotated[int, Ge(0), Le(2**40 - 1)]
 Count = Annotated[int, Gt(0), Le(2**31 - 1)]
 Index = Annotated[int, Ge(-(2**31)), Le(2**31 - 1)]
 Token = Annotated[int, Ge(0), Le(2**31 - 1)]
+MOST_FIELDS = 64  # of a request, or of its parameters
+
+
+# The first fault is told, and no more are looked for: there could be hundreds of thousands.
+Texts = Annotated[list[Text], Field(fail_fast=True)]
+Tokens = Annotated[list[Token], Field(fail_fast=True)]
 
 
 class Strict(BaseModel):
     """Unknown fields are refused, and numbers must be finite."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def few_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > MOST_FIELDS:
+            raise ValueError(f"at most {MOST_FIELDS} fields, but there are {len(given)}")
+        return given
 
 
 class Completion(Strict):
@@ -39,7 +52,9 @@ class Completion(Strict):
     model: Name | None = Field(
         None, description="a run's name; may be left out where one is served"
     )
-    prompt: Text | list[Text] | list[Token] | list[list[Token]] = Field(examples=["To be, or not"])
+    prompt: Text | Texts | Tokens | Annotated[list[Tokens], Field(fail_fast=True)] = Field(
+        examples=["To be, or not"]
+    )
     max_tokens: Annotated[int, Ge(0), Le(2**31 - 1)] | None = Field(
         None, description="16 where nothing is said"
     )
@@ -55,7 +70,7 @@ class Completion(Strict):
     stream_options: dict[str, Any] | None = None
     logprobs: Annotated[int, Ge(0), Le(20)] | None = None
     echo: bool = False
-    stop: Text | Annotated[list[Text], Field(max_length=16)] | None = None
+    stop: Text | Annotated[Texts, Field(max_length=16)] | None = None
     seed: Seed | None = Field(None, description="where nothing is said, a new one, which is told")
     num_beams: Count | None = None
     length_penalty: Annotated[float, Ge(-10), Le(10)] | None = None
@@ -71,7 +86,7 @@ class Embedding(Strict):
     """Texts to be made vectors."""
 
     model: Name | None = None
-    input: Text | list[Text] = Field(examples=["A man is eating food."])
+    input: Text | Texts = Field(examples=["A man is eating food."])
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: None = None
     user: Text | None = None
@@ -81,8 +96,10 @@ class Prediction(Strict):
     """Inputs of any task; parameters are those of `decode`."""
 
     model: Name | None = None
-    inputs: Text | list[Text] = Field(examples=[["I am cold."]])
-    parameters: dict[Name, Any] = Field(default_factory=dict, examples=[{"num_beams": 1}])
+    inputs: Text | Texts = Field(examples=[["I am cold."]])
+    parameters: Annotated[dict[Name, Any], Field(max_length=MOST_FIELDS)] = Field(
+        default_factory=dict, examples=[{"num_beams": 1}]
+    )
 
 
 class Attention(Strict):
@@ -91,9 +108,9 @@ class Attention(Strict):
     model: Name | None = None
     input: Text = Field(examples=["I am cold."])
     target: Text | None = None
-    layers: list[Index] | None = None
-    heads: list[Token] | None = None
+    layers: Annotated[list[Index], Field(fail_fast=True)] | None = None
+    heads: Tokens | None = None
     ablate: bool = Field(False, description="also silence one head at a time")
-    parameters: dict[Name, Any] = Field(
+    parameters: Annotated[dict[Name, Any], Field(max_length=MOST_FIELDS)] = Field(
         default_factory=dict, description="how it is answered, as in /predict"
     )

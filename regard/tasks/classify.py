@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
 from ..batch import Labelled, Sizes, Texts
-from ..data.read import Faults, is_text
+from ..data.read import Faults, is_text, read_json
 from ..data.store import Chunk, Store, cached
 from ..decode import Settings as Decode
 from ..errors import DataError, RecipeError, RunError
@@ -475,9 +475,16 @@ def read_labels(folder: Path) -> dict[str, Any]:
     """What `save` kept of the labels."""
     path = folder / "labels.json"
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        kept["labels"], kept.setdefault("weights", [])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: the labels must be there and readable, but are not.") from error
-    found: dict[str, Any] = kept
-    return found
+        kept: dict[str, Any] = {"predicts": "class", "weights": [], **read_json(path)}
+        names, weights = kept["labels"], kept["weights"]
+        whole = all(isinstance(name, str) for name in names) and kept["predicts"] in KINDS
+        if not (whole and all(isinstance(weight, float) for weight in weights)):
+            raise ValueError("it says something else")
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            f"{path}: the labels must be there and readable, but are not ({error})."
+        ) from error
+    return kept
+
+
+KINDS = get_args(Predicts)

@@ -72,6 +72,11 @@ class Writer:
     def prompt(self, line: str, model: Any, decode: Decode, number: int = 1) -> list[int]:
         """A prompt's ids, all of them known, and as many as the model can place."""
         ids = self.known_ids(line, number)
+        if decode.overflow == "refuse" and decode.max_new_tokens > (model.longest or math.inf):
+            raise InputError(
+                f"decode.max_new_tokens must be at most {model.longest}, which the model can "
+                f"place, but is {decode.max_new_tokens}; or set decode.overflow=slide."
+            )
         if decode.overflow == "refuse" and not self.fits(len(ids), model, decode):
             raise InputError(
                 f"input {number}: with {decode.max_new_tokens} new tokens a prompt may have "

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..data.read import read_json
 from ..errors import RunError
 
 SUMS, STATE = "checksums.json", "state.json"
@@ -51,8 +52,8 @@ def save(
 def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Tensors by file and the state; refused unless every byte is as it was written."""
     try:
-        sums = json.loads((folder / SUMS).read_text())
-    except (OSError, ValueError) as error:
+        sums = read_json(folder / SUMS)
+    except ValueError as error:
         raise RunError(
             f"{folder}: the checkpoint's {SUMS} must be there and readable, but is not; {GIVE_UP}"
         ) from error
@@ -74,7 +75,8 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         for name in sums
         if name.endswith(".safetensors")
     }
-    return tensors, json.loads((folder / STATE).read_text())
+    state: dict[str, Any] = read_json(folder / STATE)
+    return tensors, state
 
 
 # Those after it hold what was learned from it, and one of them alone would be gone on from.

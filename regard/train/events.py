@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..data.read import parse_json
 from ..errors import RunError
 from .checkpoint import write_text
 from .distributed import World
@@ -213,9 +214,9 @@ def trim_log(path: Path, step: int) -> None:
     """Forget what a killed process logged after its last checkpoint; it will be logged again."""
     if path.is_file():
         rows = []
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
             try:
-                keep = json.loads(line)["step"] <= step
+                keep = parse_json(line)["step"] <= step
             except (ValueError, KeyError, TypeError):  # a killed process's last line, cut short
                 keep = False
             rows += [line] if keep else []

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..config import write
-from ..data.read import Faults
+from ..data.read import Faults, is_text, read_json
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
 from ..models import MODELS
@@ -131,8 +131,8 @@ def part_to_score(recipe: Recipe) -> str:
 def read_results(path: Path) -> dict[str, Any]:
     """The scores so far; a file that cannot be read holds none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = read_json(path)
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -141,8 +141,8 @@ def check_sizes(folder: Path, recipe: Recipe) -> None:
     """The model that was trained and the recipe beside it must be the same."""
     path = folder / "config.json"
     try:
-        trained = dict(json.loads(path.read_text(encoding="utf-8"))["settings"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        trained = dict(read_json(path)["settings"])
+    except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: the model's sizes must be readable, but are not.") from error
     for key, value in vars(recipe.model).items():
         if trained.get(key) != value:
@@ -269,6 +269,8 @@ def check_fit(recipe: Recipe, model: Any) -> None:
 def settle(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
     """Make the folder ready, or say why it cannot be used; True if a new run is begun there."""
     folder = hold.folder
+    if not is_text(str(folder.resolve())):  # the weights' library writes no such name
+        raise RunError(f"{str(folder)!r}: a run folder's name must be UTF-8, but is not.")
     with torch.device("meta"):
         model = recipe.build(recipe.usual_sizes())
     check_fit(recipe, model)

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -635,3 +636,52 @@ def test_every_copy_is_echoed(client):
     whole = client.post("/v1/completions", json={**body, "stream": False}).json()["choices"]
     assert [choice["text"] for choice in whole] == texts
     assert [choice["logprobs"]["text_offset"] for choice in whole] == places
+
+
+@pytest.mark.parametrize(
+    ("route", "field", "item"),
+    [
+        ("/v1/completions", "prompt", "{}"), ("/v1/completions", "prompt", "1.5"),
+        ("/v1/completions", "prompt", '[""]'), ("/predict", "inputs", "1"),
+        ("/attention", "layers", '""'), ("/v1/embeddings", "input", "[]"),
+        ("/predict", "parameters", ""), ("/v1/completions", "stop", "1"),
+    ],
+)  # fmt: skip
+def test_a_body_full_of_faults_is_refused_at_once(folders, route, field, item):
+    """Of hundreds of thousands, the first is told; others are answered meanwhile."""
+    server = Served([folders["judge"]], Limits())
+    count = 900_000 // (len(item) + 1)
+    if field == "parameters":
+        raw = '{"inputs": "a", "parameters": {"stop": [' + ",".join(["1"] * 400_000) + "]}}"
+    else:
+        raw = json.dumps({"inputs": "a", "input": "a", "prompt": "a"})[:-1]
+        raw += f', "{field}": [' + ",".join([item] * count) + "]}"
+    waits = []
+    try:
+        with server.client() as client, server.client() as other:
+            ask = threading.Thread(target=lambda: said.append(client.post(
+                route, content=raw.encode(), headers={"content-type": "application/json"}
+            )))  # fmt: skip
+            said = []
+            ask.start()
+            while ask.is_alive():
+                began = time.perf_counter()
+                assert other.get("/health").status_code == 200
+                waits.append(time.perf_counter() - began)
+            assert said[0].status_code == 422 and len(said[0].text) < 2000
+            assert "function" not in said[0].json()["error"]["message"].partition(":")[0]
+            assert max(waits, default=0) < 1.0, max(waits)
+    finally:
+        server.close()
+
+
+def test_the_likeliest_always_stays(client):
+    for more in ({"top_p": 1e-300}, {"typical_p": 1e-300}, {"min_p": 1.0}):
+        body = {"model": "writer", "inputs": "ROMEO:", "parameters": {
+            "kind": "sample", "seed": 1, "no_repeat_ngram_size": 2, "max_new_tokens": 20, **more
+        }}  # fmt: skip
+        answer = client.post("/predict", json=body)
+        assert answer.status_code == 200 and abs(strictly(answer.text)["score"]) < 1e4
+        text = answer.json()["output"]
+        pairs = [text[i : i + 2] for i in range(len(text) - 1)]
+        assert len(set(pairs)) == len(pairs)

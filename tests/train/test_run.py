@@ -417,3 +417,52 @@ def test_a_model_is_compared_with_its_weights_before_it_is_made(trained, tmp_pat
     with pytest.raises(RunError, match="the weights must fit the model"):
         regard.load(folder)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
+
+
+ODD = {"list": "[]", "number": "1", "null": "null", "deep": "[" * 100_000, "bytes": "\udcff"}
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("name", ["config.json", "results.json", "cost.json", "metrics.jsonl"])
+def test_a_damaged_file_ends_in_one_line_or_does_not_matter(trained, tmp_path, main, name, odd):
+    folder = tmp_path / "run"
+    shutil.copytree(trained.folder, folder)
+    (folder / name).write_text(ODD[odd], encoding="utf-8", errors="surrogateescape")
+    try:
+        assert regard.load(folder).predict(["two cats"])[0].output
+    except RunError as error:
+        assert name == "config.json" and str(folder) in str(error)
+    said = main("compare", folder, status=0 if name in NO_MATTER else 2)
+    assert "Traceback" not in said.err
+
+
+NO_MATTER = ("config.json", "metrics.jsonl")
+
+
+@pytest.mark.parametrize(
+    "said", ['{"labels": ["a"]}', '{"predictz": 1}', "[]", '{"predicts": "all", "labels": []}',
+             '{"predicts": "class", "labels": [1, 2]}', "[" * 100_000],
+)  # fmt: skip
+def test_damaged_labels_end_in_one_line(tmp_path, said):
+    from regard.tasks.classify import read_labels
+
+    (tmp_path / "labels.json").write_text(said)
+    if said == '{"labels": ["a"]}':
+        assert read_labels(tmp_path)["predicts"] == "class"
+        return
+    with pytest.raises(RunError, match="the labels must be there and readable"):
+        read_labels(tmp_path)
+
+
+def test_a_pipe_is_not_waited_for(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained.folder, folder)
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    with pytest.raises(RunError, match="the model's sizes must be readable"):
+        regard.load(folder)
+
+
+def test_a_name_that_is_not_text_is_refused_at_the_start(toy, tmp_path):
+    with pytest.raises(RunError, match="a run folder's name must be UTF-8"):
+        regard.train(str(toy), "train.steps=2", run=tmp_path / "sur\udcff")
