@@ -9,6 +9,7 @@ model is a job between two steps, and can be stopped at every layer.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -85,6 +86,15 @@ def stopping(asked: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+def tell(request: Request, event: Token | Done) -> None:
+    """Tell who asked; one who cannot listen any more leaves, and nobody else notices."""
+    try:
+        request.tell(event)
+    except Exception:
+        request.cancel()
+        logging.getLogger(__name__).exception("a request could not be told its answer")
 
 
 class Engine:
@@ -214,7 +224,7 @@ class Engine:
         self.running, self.reading, self.groups = [], None, None
         self.rows, self.step = Rows(self.device), InPlace(self.model)
         for request in told:
-            request.tell(Done([], error))
+            tell(request, Done([], error))
 
     # Prompts.
 
@@ -247,7 +257,7 @@ class Engine:
             return self._read(request, most)
         except BaseException as error:  # too long a source, say, or no memory for it
             self.reading = None
-            request.tell(Done([], error))
+            tell(request, Done([], error))
             return 1
 
     def _read(self, request: Request, most: int) -> int:
@@ -362,7 +372,7 @@ class Engine:
         """Each of a group's rows its token; answers that end leave."""
         ended: dict[Running, list[int]] = {}
         for (running, copy), token in zip(group.rows, told, strict=True):
-            running.request.tell(token)
+            tell(running.request, token)
             if running.add(copy, token.id, token.score):
                 ended.setdefault(running, []).append(copy)
         for running, copies in ended.items():
@@ -411,7 +421,7 @@ class Engine:
         if not running.places:
             self.running.remove(running)
             if answers is not None:
-                running.request.tell(Done(answers))
+                tell(running.request, Done(answers))
 
     def _free(self, place: int) -> None:
         """A row leaves; whose row was the last has it in its place now."""

@@ -333,3 +333,19 @@ def test_where_all_is_forbidden_an_answer_ends(kind):
     assert done.answers[0].ids == alone[0].ids and len(set(alone[0].ids)) == len(alone[0].ids) == 3
     for score in (done.answers[0].score, alone[0].score, *(t.score for t in told[:-1])):
         assert score == score and abs(score) < 1e6
+
+
+def test_one_who_cannot_listen_leaves_and_nobody_else_notices(caplog):
+    model = small_model("gpt", positions=400)
+    engine = Engine(model, as_prompt)
+
+    def deaf(event):
+        raise RuntimeError("the loop is closed")
+
+    long = Settings(kind="greedy", max_new_tokens=60, min_new_tokens=60)
+    for _ in range(3):
+        engine.submit(ask("gpt", [5], long, deaf))
+    done = wait_for(engine, ask("gpt", [6, 7], long), seconds=20)
+    assert done.error is None and len(done.answers[0].ids) == 60
+    engine.close()
+    assert "could not be told" in caplog.text and engine.load["rows"] == 0
