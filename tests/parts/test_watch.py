@@ -5,6 +5,9 @@ import torch
 
 import regard
 from regard.batch import Pairs, Sizes
+from regard.decode import Limits
+from regard.decode import Settings as Decode
+from regard.decode.beam import beam
 from regard.models.transformer import Transformer
 from regard.models.transformer import TransformerSettings as Settings
 from regard.parts.watch import attentions, choose
@@ -104,20 +107,46 @@ def test_rows_can_be_chosen_and_are_made_in_pieces(monkeypatch):
             torch.testing.assert_close(some[name][0], whole[:, :, [0, 3, 4]], atol=1e-6, rtol=1e-6)
 
 
-def test_what_a_written_token_looked_at_is_what_reading_it_again_shows():
-    """Step by step a query a call, (B, H, 1, S); in one pass the same rows: a beam's final answer
-    read once more shows what its own tokens looked at, whatever was reordered on the way."""
-    model, batch = small_model("transformer"), random_batch("transformer")
-    with torch.no_grad(), regard.watch(model) as whole:
-        model(batch)
-    with torch.no_grad():
-        state = model.start(batch)
-        with regard.watch(model) as steps:
-            for place in range(batch.inputs.shape[1]):
-                _, state = model.step(batch.inputs[:, place], state)
-                state = state.select(torch.arange(len(batch)))
-    for name in ("decoder.0.attention", "decoder.1.cross"):
-        for place, seen in enumerate(steps[name]):
-            seen = seen.reshape(len(batch), 4, 1, -1)
-            wanted = whole[name][0][:, :, place : place + 1, : seen.shape[-1]]
-            torch.testing.assert_close(seen, wanted, atol=1e-5, rtol=1e-5)
+def test_what_a_beams_answer_looked_at_is_what_reading_it_again_shows():
+    """A search whose rows really change places: the weights of each step, traced back along the
+    rows that the answer came by, are those of one pass over the answer."""
+    model, batch = small_model("transformer", seed=3), random_batch("transformer", rows=1)
+    history = []
+
+    def record(totals, parents, tokens, going):
+        rows = parents.gather(1, going)[0].tolist()
+        history.append((parents[0].tolist(), tokens[0].tolist(), rows, going[0].tolist()))
+
+    settings = Decode(kind="beam", num_beams=4, num_return_sequences=4, max_new_tokens=9)
+    limits = Limits.begin(1, 2, torch.tensor([9]), banned=(0, 1, 3))
+    with regard.watch(model) as steps:
+        answers = beam(model, batch, limits, settings, record)[0]
+    moved = 0
+    for answer in answers:
+        rows = rows_of(history, [*answer.ids, *([2] if answer.ended else [])])
+        moved += len(set(rows)) > 1
+        target = torch.tensor([[1, *answer.ids, 2]])
+        length = torch.tensor([target.shape[1] - 1])
+        with torch.no_grad(), regard.watch(model) as whole:
+            model(Pairs(batch.source, batch.source_lengths, target, length))
+        for place, row in enumerate(rows):
+            own = steps["decoder.1.attention"][place][row, :, 0]
+            again = whole["decoder.1.attention"][0][0, :, place, : own.shape[-1]]
+            torch.testing.assert_close(own, again, atol=1e-5, rtol=1e-5)
+            cross = steps["decoder.1.cross"][place][0, :, row]
+            again = whole["decoder.1.cross"][0][0, :, place]
+            torch.testing.assert_close(cross, again, atol=1e-5, rtol=1e-5)
+    assert moved, "no answer changed its row on the way"
+
+
+def rows_of(history, wanted):
+    """The row of each step that an answer came by."""
+    parents, tokens, _, _ = history[len(wanted) - 1]
+    for place in range(len(parents)):
+        rows, words = [parents[place]], [tokens[place]]
+        for _, earlier, before, going in reversed(history[: len(wanted) - 1]):
+            words.insert(0, earlier[going[rows[0]]])
+            rows.insert(0, before[rows[0]])
+        if words == wanted:
+            return rows
+    raise AssertionError("the answer was never a candidate")
