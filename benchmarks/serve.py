@@ -107,6 +107,8 @@ def load(server: Server, bodies: list[dict]) -> tuple[float, list[tuple[float, s
 
 
 def peer_load(server: Server, model: str, bodies: list[dict]) -> float:
+    """Seconds until all have their whole answers."""
+
     def asked(body: dict) -> dict:
         return {"model": model, **{k: v for k, v in body.items() if k != "logprobs"}}
 
@@ -157,6 +159,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--soak", type=int, default=20_000)
     parser.add_argument("--only-soak", action="store_true")
+    parser.add_argument("--only-peers", action="store_true", help="16 clients, against the peers")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: does everything run?")
     given = parser.parse_args()
     chance = random.Random(0)
@@ -177,11 +180,18 @@ def main() -> None:
 
     many = ours(folder / "run", "--max-batch", str(given.clients))
     load(many, bodies[:2])
+    if given.only_peers:
+        sixteen = [peer_load(many, "run", bodies[:16]) for _ in range(3)]
+        many.close()
+        race_peers(folder, bodies, sixteen, given.tokens, machine)
+        return
     alone = {i: load(many, [bodies[i]])[1][0][1] for i in range(given.clients)}
     seconds, found = load(many, bodies)
     tokens = sum(count for _, _, count in found)
     wrong = sum(found[i][1] != text for i, text in alone.items())
-    sixteen = [load(many, bodies[:16])[0] for _ in range(2 if given.quick else 3)]
+    # Against the peer neither side streams.
+    rounds = 2 if given.quick else 3
+    sixteen = [peer_load(many, "run", bodies[:16]) for _ in range(rounds)]
     many.close()
     waits = sorted(first for first, _, _ in found)
     one = ours(folder / "run", "--max-batch", "1")
@@ -203,21 +213,27 @@ def main() -> None:
             **machine,
         }
     )
+    race_peers(folder, bodies, sixteen, given.tokens, machine)
+    make_tiny_and_soak(folder, 50 if given.quick else given.soak)
+
+
+def race_peers(
+    folder: Path, bodies: list[dict], sixteen: list[float], tokens: int, machine: dict
+) -> None:
     for way, theirs in peers(folder / "hf", bodies, len(sixteen)).items():
         ratios = sorted(b / a for a, b in zip(sixteen, theirs, strict=True))
         tell(
             {
-                "what": f"16 clients, {given.tokens} tokens each",
+                "what": f"16 clients, {tokens} tokens each",
                 "peer_name": f"transformers serve {way}",
                 "unit": "tokens/s",
-                "ours": round(16 * given.tokens / median(sixteen), 1),
-                "peer": round(16 * given.tokens / median(theirs), 1),
+                "ours": round(16 * tokens / median(sixteen), 1),
+                "peer": round(16 * tokens / median(theirs), 1),
                 "ratio": round(median(ratios), 2),
                 "ratio_spread": [round(ratios[0], 2), round(ratios[-1], 2)],
                 **machine,
             }
         )
-    make_tiny_and_soak(folder, 50 if given.quick else given.soak)
 
 
 def make_tiny_and_soak(folder: Path, count: int) -> None:

@@ -232,14 +232,14 @@ def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, want
         (work / "store.json").write_text(json.dumps(meta))
         # On disk before it has its name: power may fail at any time.
         for path in (*work.iterdir(), work):
-            settle(path)
+            sync(path)
         try:
             work.rename(folder)
         except OSError:
             if not folder.is_dir():
                 raise
             shutil.rmtree(work)  # another process was faster; the same name is the same content
-        settle(folder.parent)
+        sync(folder.parent)
     except OSError as error:
         shutil.rmtree(work, ignore_errors=True)
         raise DataError(
@@ -251,7 +251,7 @@ def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, want
     return Store(folder)
 
 
-def settle(path: Path) -> None:
+def sync(path: Path) -> None:
     """Have the disk keep what a file or a folder holds."""
     handle = os.open(path, os.O_RDONLY)
     try:

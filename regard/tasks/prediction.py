@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +24,17 @@ class Prediction:
     start: int | None = None  # the answer's first character in its text
     end: int | None = None  # and the one after its last
     vector: tuple[float, ...] | None = None
+
+    @classmethod
+    def written(
+        cls, line: str, texts: Sequence[str], scores: Sequence[float], seconds: float
+    ) -> Prediction:
+        """An answer that was written: the first of several, best first; none, where every
+        continuation was forbidden."""
+        if not texts:
+            return cls(line, "", None, None, seconds)
+        more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
+        return cls(line, texts[0], scores[0], more, seconds)
 
     def json(self) -> dict[str, Any]:
         fields = {name: value for name, value in asdict(self).items() if value is not None}

@@ -349,13 +349,9 @@ class Translate:
         decode: Decode,
         seconds: float,
     ) -> Prediction:
-        if not hypotheses:  # every continuation was forbidden
-            return Prediction(line, "", None, None, seconds)
         found = self.target.decode([hypothesis.ids for hypothesis in hypotheses])
         texts = [cut_at(text, decode.stop)[0] for text in found]
-        scores = [hypothesis.score for hypothesis in hypotheses]
-        more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
-        return Prediction(line, texts[0], scores[0], more, seconds)
+        return Prediction.written(line, texts, [h.score for h in hypotheses], seconds)
 
     def trace(self, source: str, target: str) -> tuple[Pairs, dict[str, list[str]]]:
         """One pair as a batch, and the tokens that its rows and columns stand for."""

@@ -203,11 +203,7 @@ class Writer:
         seconds: float,
     ) -> Prediction:
         texts = [cut_at(self.continued(ids, h.ids), decode.stop)[0] for h in hypotheses]
-        scores = [hypothesis.score for hypothesis in hypotheses]
-        if not texts:  # every continuation was forbidden
-            return Prediction(line, "", None, None, seconds)
-        more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
-        return Prediction(line, texts[0], scores[0], more, seconds)
+        return Prediction.written(line, texts, [h.score for h in hypotheses], seconds)
 
     @torch.inference_mode()
     def logprobs(self, model: Any, line: str) -> list[tuple[str, float | None]]:

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..data.read import read_json
+from ..data.store import sync
 from ..errors import RunError
 
 SUMS, STATE = "checksums.json", "state.json"
@@ -42,7 +43,7 @@ def save(
                 final.rename(old := folder / f".checkpoint-{step}.old.part")
                 shutil.rmtree(old)
             work.rename(final)
-            _sync_folder(folder)
+            sync(folder)
         except BaseException:
             shutil.rmtree(work, ignore_errors=True)
             raise
@@ -125,7 +126,7 @@ def write_weights(path: Path, weights: dict[str, Tensor]) -> None:
         try:
             _write_tensors(work, weights)
             work.replace(path)
-            _sync_folder(path.parent)
+            sync(path.parent)
         except BaseException:
             work.unlink(missing_ok=True)
             raise
@@ -246,14 +247,6 @@ def _write_text(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _sum(path: Path) -> str:

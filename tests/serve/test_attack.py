@@ -288,11 +288,11 @@ def is_closed(one, seconds=5.0):
 
 
 def test_idle_and_half_sent_connections_are_closed(folders):
-    server = Served([folders["judge"]], Limits(head=0.7, upload=0.7))
+    server = Served([folders["judge"]], Limits(head=0.7, upload=0.7, connections=1100))
     half = b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
     body = half + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     try:
-        silent = [connect(server) for _ in range(900)]
+        silent = [connect(server) for _ in range(1000)]
         with server.client() as client:
             assert client.post("/predict", json={"inputs": "a"}).status_code == 200
         heads, bodies = connect(server, half), connect(server, body)
