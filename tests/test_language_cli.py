@@ -68,7 +68,11 @@ def test_speed_is_logged_against_a_peak(folder):
         (["a", "decode.kind=beam", "--draft", "{run}"], "a draft cannot search by beam"),
         (["a", "decode.stop=['']"], "decode.stop: a text to stop at must not be empty"),
         (["a", "decode.top_k=5"], "decode.top_k only matters when drawing"),
-        (["a", "decode.overflow=refuse", "decode.max_new_tokens=1025"], "may have 0, but has 1"),
+        (
+            ["a", "decode.overflow=refuse", "decode.max_new_tokens=1025"],
+            "decode.max_new_tokens must be at most 1024, which the model can place, but is 1025",
+        ),
+        (["aa", "decode.overflow=refuse", "decode.max_new_tokens=1024"], "may have 1, but has 2"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder, main, words, said):
