@@ -147,7 +147,7 @@ def fine_tuning(
     def epoch() -> None:
         for rows in order.epoch(0):
             batch = gather(rows)
-            step(batch.widen(8).pin().to(device) if on_gpu else batch)
+            step(batch.pad_to_multiple(8).pin().to(device) if on_gpu else batch)
 
     theirs = BertForSequenceClassification(hf_config(size, 512, 0.1)).to(device).train()
     forward = torch.compile(theirs, dynamic=True) if on_gpu else theirs

@@ -22,7 +22,7 @@ import transformers
 from measure import compare, race, tell, versions
 
 from regard.batch import Sizes, Tokens
-from regard.decode import DECODERS, Limits, Settings, quickest
+from regard.decode import DECODERS, Limits, Settings, with_cuda_graphs
 from regard.decode.engine import Done, Engine, Request
 from regard.models.gpt import GPT, GPTSettings
 from regard.tasks.writer import as_prompt
@@ -94,7 +94,7 @@ def main() -> None:
         def generate(
             limits: Limits = limits, batch: Tokens = batch, decode: Settings = decode
         ) -> list[list[int]]:
-            found = DECODERS["greedy"](quickest(model, decode), batch, limits, decode)
+            found = DECODERS["greedy"](with_cuda_graphs(model, decode), batch, limits, decode)
             return [row[0].ids for row in found]
 
         def serve(prompt: torch.Tensor = prompt, decode: Settings = decode) -> list[list[int]]:

@@ -25,7 +25,7 @@ class Sizes:
     classes: int = 0  # how many numbers that is, where it is not a word of the vocabulary
 
 
-class Passed(NamedTuple):
+class ModelOutput(NamedTuple):
     """What a model hands to its output layer."""
 
     states: Tensor  # (B, T, D), one for each label
@@ -41,8 +41,8 @@ Own = TypeVar("Own", bound="Batch")
 class Batch:
     """What all batches can: a dataclass of tensors that have a row for each example."""
 
-    goes_on: ClassVar[bool] = False  # whether there is a batch before it that it goes on from
-    pace: ClassVar[float] = 1.0  # the part of the rate that it is worth
+    continues: ClassVar[bool] = False  # whether there is a batch before it that it goes on from
+    rate_scale: ClassVar[float] = 1.0  # the part of the rate that it is worth
 
     full: bool = False  # whether no row has padding, which lets a model do without a mask
 
@@ -71,7 +71,7 @@ class Batch:
     def pin(self: Own) -> Own:
         return self.put([t.pin_memory() for t in self.tensors()])
 
-    def share(self: Own, part: int, parts: int) -> Own:
+    def shard(self: Own, part: int, parts: int) -> Own:
         """Every `parts`-th row, from `part` on; may be empty."""
         return self.put([t[part::parts] for t in self.tensors()])
 
@@ -106,7 +106,7 @@ class Pairs(Batch):
         """Words to predict, `eos` counted, padding not."""
         return int(self.target_lengths.sum())
 
-    def widen(self, multiple: int) -> Pairs:
+    def pad_to_multiple(self, multiple: int) -> Pairs:
         """Padded on to a multiple, so that there are few shapes; `inputs` counts, not `target`."""
         source, target = (-self.source.shape[1]) % multiple, (1 - self.target.shape[1]) % multiple
         return Pairs(
@@ -127,17 +127,17 @@ class Pairs(Batch):
 class Tokens(Batch):
     """Pieces of running text, one more column than is read: the model predicts all but the first.
 
-    `counted` says which labels count: from the first column on, up to the second. Rows may hold
+    `label_range` says which labels count: from the first column on, up to the second. Rows may hold
     several documents, numbered in `documents`, of which none may look into another. With a `past`,
     each row goes on where the same row of the batch before it ended.
     """
 
     ids: Tensor  # (B, T + 1)
-    counted: Tensor  # (B, 2) columns of `labels`
+    label_range: Tensor  # (B, 2) columns of `labels`
     documents: Tensor | None = None  # (B, T) of `inputs`
     past: tuple[Tensor, ...] = ()  # (B, …) each
-    goes_on: bool = False  # type: ignore[misc]  # here it differs from batch to batch
-    pace: float = 1.0  # type: ignore[misc]  # where batches are not equally long
+    continues: bool = False  # type: ignore[misc]  # here it differs from batch to batch
+    rate_scale: float = 1.0  # type: ignore[misc]  # where batches are not equally long
 
     @property
     def inputs(self) -> Tensor:
@@ -151,23 +151,25 @@ class Tokens(Batch):
     def real(self) -> Tensor:
         """Which labels count.  -> (B, T)"""
         places = torch.arange(self.labels.shape[1], device=self.ids.device)
-        return (places >= self.counted[:, :1]) & (places < self.counted[:, 1:])
+        return (places >= self.label_range[:, :1]) & (places < self.label_range[:, 1:])
 
     @property
     def tokens(self) -> int:
         """Labels that count."""
-        return int((self.counted[:, 1] - self.counted[:, 0]).sum())
+        return int((self.label_range[:, 1] - self.label_range[:, 0]).sum())
 
     def tensors(self) -> tuple[Tensor, ...]:
         documents = () if self.documents is None else (self.documents,)
-        return self.ids, self.counted, *documents, *self.past
+        return self.ids, self.label_range, *documents, *self.past
 
     def put(self, tensors: Sequence[Tensor]) -> Tokens:
-        ids, counted, *rest = tensors
+        ids, label_range, *rest = tensors
         documents = None if self.documents is None else rest.pop(0)
-        return replace(self, ids=ids, counted=counted, documents=documents, past=tuple(rest))
+        return replace(
+            self, ids=ids, label_range=label_range, documents=documents, past=tuple(rest)
+        )
 
-    def widen(self, multiple: int) -> Tokens:
+    def pad_to_multiple(self, multiple: int) -> Tokens:
         return self  # all rows are of one length already
 
 
@@ -192,12 +194,12 @@ class Permuted(Tokens):
         return self.ids.gather(1, self.targets)  # (B, M)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        return self.ids, self.counted, self.ranks, self.targets, *self.past
+        return self.ids, self.label_range, self.ranks, self.targets, *self.past
 
     def put(self, tensors: Sequence[Tensor]) -> Permuted:
-        ids, counted, ranks, targets, *past = tensors
+        ids, label_range, ranks, targets, *past = tensors
         return replace(
-            self, ids=ids, counted=counted, ranks=ranks, targets=targets, past=tuple(past)
+            self, ids=ids, label_range=label_range, ranks=ranks, targets=targets, past=tuple(past)
         )
 
 
@@ -218,7 +220,7 @@ class Stories(Batch):
     def real(self) -> Tensor:
         return torch.ones_like(self.labels, dtype=torch.bool)
 
-    def widen(self, multiple: int) -> Stories:
+    def pad_to_multiple(self, multiple: int) -> Stories:
         """Padded on to a multiple, so that there are few shapes."""
         told, words = self.sentences.shape[1:]
         asked = self.question.shape[1]
@@ -243,7 +245,7 @@ class Texts(Batch):
     def labels(self) -> Tensor:
         return self.ids  # (B, T); what is asked for overrides it
 
-    def widen(self, multiple: int) -> Texts:
+    def pad_to_multiple(self, multiple: int) -> Texts:
         """Padded on to a multiple, so that there are few shapes."""
         added = -self.ids.shape[1] % multiple
         if not added:

@@ -15,9 +15,9 @@ from regard.corpora.stories import generate
 from regard.data.read import lines, whole_lines
 from regard.serve import look, schema
 from regard.serve.completion import Completing
-from regard.serve.hosted import Hosted
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
+from regard.serve.served import ServedRun
 from regard.train.recipe import read
 from tests.toys import sentences, translate
 
@@ -77,7 +77,7 @@ def test_it_trains_for_two_steps(name, tmp_path):
 
 async def is_served(run, asked):
     """Whatever `predict` answers, a server answers too, and the same."""
-    hosted = Hosted(run, Limits())
+    hosted = ServedRun(run, Limits())
     try:
         fixed = {"seed": 3, "kind": "sample"} if run.recipe.decode.kind == "sample" else {}
         (told,) = await hosted.predict([asked], fixed)

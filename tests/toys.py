@@ -166,7 +166,7 @@ def start(model, batch):
     """A state before the first step."""
     if isinstance(batch, Pairs):
         return model.start(batch)
-    return model.start(Tokens(batch.ids[:, :1], batch.counted))
+    return model.start(Tokens(batch.ids[:, :1], batch.label_range))
 
 
 def random_pairs(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Pairs:

@@ -23,7 +23,7 @@ class Cut:
 
     starts: NDArray[np.int64]  # (B,)
     length: int  # inputs a row; one label more is read
-    goes_on: bool = False  # each row goes on where the same row of the batch before ended
+    continues: bool = False  # each row goes on where the same row of the batch before ended
 
 
 class Plan(Protocol):
@@ -59,9 +59,9 @@ class Stream(Plan):
         usual.append(self.strip - sum(usual))
         if not self.vary or self.batches < 3:
             return usual
-        chance = np.random.default_rng((self.seed, number))
-        drawn = chance.normal(1.0, self.vary, self.batches).clip(0.2, 3.0)
-        drawn[chance.random(self.batches) < 0.05] /= 2
+        rng = np.random.default_rng((self.seed, number))
+        drawn = rng.normal(1.0, self.vary, self.batches).clip(0.2, 3.0)
+        drawn[rng.random(self.batches) < 0.05] /= 2
         ends = np.round(drawn.cumsum() / drawn.sum() * self.strip).astype(int)
         lengths: list[int] = np.diff(ends, prepend=0).tolist()
         return lengths if min(lengths) > 0 else usual
@@ -71,7 +71,7 @@ class Stream(Plan):
         lengths = self.lengths(number)
         starts = np.cumsum([0, *lengths[:-1]])
         return [
-            Cut(strips + start, length, goes_on=place > 0)
+            Cut(strips + start, length, continues=place > 0)
             for place, (start, length) in enumerate(zip(starts, lengths, strict=True))
         ]
 
@@ -91,9 +91,9 @@ class Windows(Plan):
         self.batches = max(1, self.windows // rows)
 
     def epoch(self, number: int) -> list[Cut]:
-        chance = np.random.default_rng((self.seed, number))
+        rng = np.random.default_rng((self.seed, number))
         slack = self.size - 1 - self.windows * self.context
-        starts = int(chance.integers(slack + 1)) + chance.permutation(self.windows) * self.context
+        starts = int(rng.integers(slack + 1)) + rng.permutation(self.windows) * self.context
         # A text of less than one batch is read more than once.
         starts = np.resize(starts, self.batches * self.rows)
         return [Cut(batch, self.context) for batch in starts.reshape(self.batches, self.rows)]

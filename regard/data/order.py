@@ -51,8 +51,8 @@ class Order:
 
     def epoch(self, number: int) -> list[Rows]:
         """All batches of one epoch, in the order they are used."""
-        chance = np.random.default_rng((self.seed, number))
-        shuffled = chance.permutation(np.arange(len(self.bucket), dtype=np.int32))
+        rng = np.random.default_rng((self.seed, number))
+        shuffled = rng.permutation(np.arange(len(self.bucket), dtype=np.int32))
         by_bucket = shuffled[np.argsort(self.bucket[shuffled], kind="stable")]
         batches: list[Rows] = []
         left = by_bucket[:0]
@@ -68,7 +68,7 @@ class Order:
                 batches += np.split(pool, range(rows, len(pool), rows)) if len(pool) else []
         if len(left):
             batches.append(left)
-        return [batches[i] for i in chance.permutation(len(batches))]
+        return [batches[i] for i in rng.permutation(len(batches))]
 
     def usual(self) -> Rows:
         """A batch to count FLOPs a token on: here they hardly depend on the length."""
@@ -97,13 +97,13 @@ class Shuffled:
 
     def epoch(self, number: int) -> list[Rows]:
         """All batches of one epoch; the few rows left over have their turn in another."""
-        chance = np.random.default_rng((self.seed, number))
-        rows = chance.permutation(len(self.lengths))[: self.batches * self.rows]
+        rng = np.random.default_rng((self.seed, number))
+        rows = rng.permutation(len(self.lengths))[: self.batches * self.rows]
         batches: list[Rows] = []
         for pool in np.split(rows, range(self.POOL * self.rows, len(rows), self.POOL * self.rows)):
             pool = pool[np.argsort(self.lengths[pool], kind="stable")]
             batches += list(pool.reshape(-1, self.rows))
-        return [batches[i] for i in chance.permutation(len(batches))]
+        return [batches[i] for i in rng.permutation(len(batches))]
 
     def largest(self) -> Rows:
         return np.argsort(-self.lengths, kind="stable")[: self.rows]

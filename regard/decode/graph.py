@@ -192,7 +192,7 @@ def capturing() -> Iterator[Callable[..., Any]]:
         torch.set_autocast_cache_enabled(cached)
 
 
-def quickest(model: Any, settings: Settings) -> Generator:
+def with_cuda_graphs(model: Any, settings: Settings) -> Generator:
     """The model with its steps captured where that can be: on a GPU, while nobody watches.
 
     What is captured is kept with the model, so that the next batch of those shapes finds it.

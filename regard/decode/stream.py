@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .graph import quickest
+from .graph import with_cuda_graphs
 from .rules import Rules, keep_likely
 from .sample import draw, throws
 from .settings import Limits, Settings
@@ -68,7 +68,7 @@ class Alone:
     """One model, one token a step."""
 
     def __init__(self, model: Any, prompt: Prompt, settings: Settings) -> None:
-        self.plain, self.model, self.prompt = model, quickest(model, settings), prompt
+        self.plain, self.model, self.prompt = model, with_cuda_graphs(model, settings), prompt
 
     def __call__(self, written: Tensor, obey: Obey, pick: Pick) -> Iterator[tuple[int, float]]:
         first = written.shape[1]

@@ -51,9 +51,9 @@ class Writer(Encoder):
     inputs = ("input_ids",)
 
     def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
-        counted = ids.new_zeros(ids.shape[0], 2)  # len() would fix how many rows there are
+        label_range = ids.new_zeros(ids.shape[0], 2)  # len() would fix how many rows there are
         padded = torch.cat((ids, ids[:, :1]), 1)  # the last column is a label only
-        scores: Tensor = self.model(Tokens(padded, counted))
+        scores: Tensor = self.model(Tokens(padded, label_range))
         return scores
 
 

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Answered, Labelled, Masked, Passed, Sizes, Tagged, Texts
+from ..batch import Answered, Labelled, Masked, ModelOutput, Sizes, Tagged, Texts
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
@@ -94,21 +94,21 @@ class BERT(nn.Module):
         states = self.states(batch).states
         return states if self.asked == "vector" else self.output(states)
 
-    def states(self, batch: Texts) -> Passed:
+    def states(self, batch: Texts) -> ModelOutput:
         """All but the output layer."""
         x = self.encode(batch)
         if isinstance(batch, Masked):
             hidden = x.gather(1, batch.places[..., None].expand(-1, -1, x.shape[2]))  # (B, M, D)
             follows = self.next(self.pooler(x[:, 0])) if self.next is not None else None
-            return Passed(self.transform(hidden), follows=follows)
+            return ModelOutput(self.transform(hidden), follows=follows)
         if self.asked == "words":
-            return Passed(self.transform(x))
+            return ModelOutput(self.transform(x))
         if self.asked == "tokens":
-            return Passed(self.dropout(x))
+            return ModelOutput(self.dropout(x))
         pooled = POOLS[self.settings.pool](x, batch.lengths)
         if self.asked == "text":
             pooled = self.dropout(self.pooler(pooled))
-        return Passed(pooled[:, None])
+        return ModelOutput(pooled[:, None])
 
     def encode(self, batch: Texts) -> Tensor:
         """-> (B, T, D)"""

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Labelled, Passed, Sizes, Tokens
+from ..batch import Labelled, ModelOutput, Sizes, Tokens
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
@@ -91,11 +91,11 @@ class GPT(Stack):
         logits: Tensor = self.output(self.states(batch).states)
         return logits  # (B, T, V), or (B, 1, C) of a class
 
-    def states(self, batch: Tokens | Labelled) -> Passed:
+    def states(self, batch: Tokens | Labelled) -> ModelOutput:
         if isinstance(batch, Labelled):  # the last token has seen the whole text
             x = self.read(batch.ids, None)
-            return Passed(last(x, batch.lengths)[:, None], words=x)
-        return Passed(self.read(batch.inputs, batch.documents))
+            return ModelOutput(last(x, batch.lengths)[:, None], words=x)
+        return ModelOutput(self.read(batch.inputs, batch.documents))
 
     def read(self, ids: Tensor, documents: Tensor | None) -> Tensor:
         """(B, T) -> (B, T, D)"""

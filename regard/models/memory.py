@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Passed, Sizes, Stories
+from ..batch import ModelOutput, Sizes, Stories
 from ..parts.attention import Attend
 from ..parts.output import Output
 from ..parts.score import Dot
@@ -97,7 +97,7 @@ class Memory(nn.Module):
         self.dropout = nn.Dropout(s.dropout)
         self.register_buffer("linear", torch.tensor(False), persistent=False)
 
-    def at(self, part: float) -> None:
+    def on_progress(self, part: float) -> None:
         """Told before every step how much of the training is done."""
         self.linear.fill_(part <= self.settings.linear_start)
 
@@ -105,7 +105,7 @@ class Memory(nn.Module):
         logits: Tensor = self.output(self.states(batch).states)
         return logits  # (B, 1, V)
 
-    def states(self, batch: Stories) -> Passed:
+    def states(self, batch: Stories) -> ModelOutput:
         told = torch.arange(batch.sentences.shape[1], device=batch.counts.device)
         mask = told < batch.counts[:, None]  # (B, M)
         ages = self.ages(batch.counts, told)
@@ -121,7 +121,7 @@ class Memory(nn.Module):
             found = hop(q, memories[first], memories[first + 1], mask, linear)
             found, q = self.dropout(found), q if self.carry is None else self.carry(q)
             q = self.gates[number](q).sigmoid() * (found - q) + q if self.gates else q + found
-        return Passed(q[:, None])
+        return ModelOutput(q[:, None])
 
     def encode(self, words: Tensor, table: Any) -> Tensor:
         """A sentence as one vector.  (…, W) -> (…, D)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Passed, Sizes, Tokens
+from ..batch import ModelOutput, Sizes, Tokens
 from ..parts.output import Output
 from ..parts.recurrent import (
     CELLS,
@@ -74,7 +74,7 @@ class RNN(nn.Module):
         logits: Tensor = self.output(self.states(batch).states)
         return logits  # (B, T, V)
 
-    def states(self, batch: Tokens) -> Passed:
+    def states(self, batch: Tokens) -> ModelOutput:
         s = self.settings
         past = list(batch.past) or self.begin(len(batch))
         words = word_dropout(self.tokens.weight, s.embedding_dropout, self.training)
@@ -86,7 +86,7 @@ class RNN(nn.Module):
         if self.training and (s.activation_penalty or s.change_penalty):
             penalty = activation_penalty(dropped, s.activation_penalty, 0.0)
             penalty = penalty + activation_penalty(x, 0.0, s.change_penalty)
-        return Passed(dropped, tuple(vector.detach() for vector in past), penalty)
+        return ModelOutput(dropped, tuple(vector.detach() for vector in past), penalty)
 
     def begin(self, rows: int) -> list[Tensor]:
         """The state before the first token."""

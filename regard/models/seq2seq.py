@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Pairs, Passed, Sizes
+from ..batch import ModelOutput, Pairs, Sizes
 from ..parts import mask as masks
 from ..parts.align import Align, Aligned, Look
 from ..parts.output import Output
@@ -117,7 +117,7 @@ class Seq2Seq(nn.Module):
         logits: Tensor = self.output(self.states(batch).states)
         return logits  # (B, T, V)
 
-    def states(self, batch: Pairs) -> Passed:
+    def states(self, batch: Pairs) -> ModelOutput:
         """All steps at once where none needs what the one before it came to."""
         past, source = self.read(batch)
         x = self.dropout(self.target(batch.inputs))  # (B, T, D)
@@ -128,11 +128,11 @@ class Seq2Seq(nn.Module):
             looked.append(aligned)
         whole = torch.cat(states, 1)  # (B, T, D)
         if self.baseline is None or not self.training:
-            return Passed(whole)
+            return ModelOutput(whole)
         found = [aligned for aligned in looked if aligned is not None]
         weights, picked = (torch.cat([a[i] for a in found], 2) for i in (1, 2))
         query = torch.cat([a.query for a in found], 1)  # (B, T, W)
-        return Passed(whole, penalty=self.reward(whole, query, batch, weights, picked))
+        return ModelOutput(whole, penalty=self.reward(whole, query, batch, weights, picked))
 
     def read(self, batch: Pairs) -> tuple[Past, Source | None]:
         """The source as the decoder meets it: where it begins, and what it can look at."""

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Pairs, Passed, Sizes
+from ..batch import ModelOutput, Pairs, Sizes
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
@@ -88,7 +88,7 @@ class T5(nn.Module):
         logits: Tensor = self.output(self.states(batch).states)
         return logits  # (B, T, V)
 
-    def states(self, batch: Pairs) -> Passed:
+    def states(self, batch: Pairs) -> ModelOutput:
         """All but the output layer, for a loss that need not hold all logits."""
         memory, memory_mask = self.encode(batch)
         x = self.embedding(batch.inputs)  # (B, T, D)
@@ -96,7 +96,7 @@ class T5(nn.Module):
         bias = self.decoder_bias(places, places)
         for block in self.decoder:
             x = block(x, bias=bias, causal=True, memory=memory, memory_mask=memory_mask)
-        return Passed(self._finish(x))
+        return ModelOutput(self._finish(x))
 
     def encode(self, batch: Pairs) -> tuple[Tensor, Tensor]:
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""

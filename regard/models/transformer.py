@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Pairs, Passed, Sizes
+from ..batch import ModelOutput, Pairs, Sizes
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
@@ -89,7 +89,7 @@ class Transformer(nn.Module):
         logits: Tensor = self.output(self.states(batch).states)
         return logits  # (B, T, V)
 
-    def states(self, batch: Pairs) -> Passed:
+    def states(self, batch: Pairs) -> ModelOutput:
         """All but the output layer, for a loss that need not hold all logits."""
         memory, memory_mask = self.encode(batch)
         x = self.target(batch.inputs)  # (B, T, D)
@@ -97,7 +97,7 @@ class Transformer(nn.Module):
         for block in self.decoder:
             # Padding stands after the words, where causal queries never look.
             x = block(x, causal=True, positions=positions, memory=memory, memory_mask=memory_mask)
-        return Passed(self.decoder_norm(x))
+        return ModelOutput(self.decoder_norm(x))
 
     def encode(self, batch: Pairs) -> tuple[Tensor, Tensor]:
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""

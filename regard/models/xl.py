@@ -10,7 +10,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Passed, Sizes, Tokens
+from ..batch import ModelOutput, Sizes, Tokens
 from ..parts import mask as masks
 from ..parts.block import Block
 from ..parts.embedding import Embedding
@@ -87,7 +87,7 @@ class XL(Stack):
         logits: Tensor = self.output(self.states(batch).states)
         return logits  # (B, T, V)
 
-    def states(self, batch: Tokens) -> Passed:
+    def states(self, batch: Tokens) -> ModelOutput:
         (past,) = batch.past or self.begin(len(batch))
         x = self.embedding(batch.inputs)  # (B, T, D)
         mask = masks.same(batch.documents) if batch.documents is not None else None
@@ -98,7 +98,7 @@ class XL(Stack):
             known = block.attention_residual.before(past[:, layer])
             look = partial(block.attention, past=known, mask=mask, causal=True)
             x = block.through(x, look, None)
-        return Passed(self.dropout(self.norm(x)), self.remember(past, met))
+        return ModelOutput(self.dropout(self.norm(x)), self.remember(past, met))
 
     def remember(self, past: Tensor, met: list[Tensor]) -> tuple[Tensor, ...]:
         """The last inputs of every block, of what was remembered and met.  -> (B, L, M, D)"""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..batch import Passed, Permuted, Sizes, Tokens
+from ..batch import ModelOutput, Permuted, Sizes, Tokens
 from ..parts.block import Block
 from ..parts.relative import RelativeAttention
 from ..parts.state import Cache, State
@@ -40,7 +40,7 @@ class XLNet(XL):
         nn.init.normal_(self.embedding.tokens.weight, std=0.02)
         self.unseen = nn.Parameter(torch.randn(settings.width) * 0.02)
 
-    def states(self, batch: Tokens) -> Passed:
+    def states(self, batch: Tokens) -> ModelOutput:
         (past,) = batch.past or self.begin(len(batch))
         content, query, places, may_see, may_ask = self.streams(batch)
         memory = past.shape[2]
@@ -59,7 +59,7 @@ class XLNet(XL):
             ask = partial(_look_from, part, k, v, may_ask, places + memory)
             query = block.through(query, ask, None)
             content = block.through(content, look, None)
-        return Passed(self.dropout(self.norm(query)), self.remember(past, met))
+        return ModelOutput(self.dropout(self.norm(query)), self.remember(past, met))
 
     def streams(self, batch: Tokens) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Both streams' first vectors, where the queries stand, and who may see whom.

@@ -37,8 +37,8 @@ class Look(Attend):
         picked = self.pick(weights)
         return Looked(picked @ v, weights, picked)
 
-    def hushed(self, result: Any, heads: list[int]) -> Any:
-        return result._replace(mixed=super().hushed(result.mixed, heads))
+    def zero_heads(self, result: Any, heads: list[int]) -> Any:
+        return result._replace(mixed=super().zero_heads(result.mixed, heads))
 
     def seen(
         self,

@@ -71,7 +71,7 @@ class Attend(nn.Module):
             v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
         return weights @ v
 
-    def hushed(self, result: Any, heads: list[int]) -> Any:
+    def zero_heads(self, result: Any, heads: list[int]) -> Any:
         """The same result with nothing from some heads."""
         return result.index_fill(1, torch.tensor(heads, device=result.device), 0.0)
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 
-def asked(x: Tensor) -> torch.dtype | None:
-    """What autocast wants of products with x, for those who see to it themselves; else None."""
+def autocast_dtype(x: Tensor) -> torch.dtype | None:
+    """The type that autocast asks of products with x, for code that casts by itself; None: none."""
     kind = x.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):  # without numbers there is none
         return None

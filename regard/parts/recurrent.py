@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .precision import asked
+from .precision import autocast_dtype
 
 # h_t = tanh(W x_t + U h_{t-1}); the gated two add an input, a forget and an output gate with a cell
 # (LSTM), or an update and a reset gate (GRU).
@@ -87,7 +87,7 @@ def run(
     """
     assert isinstance(layer, nn.RNNBase)
     weights: list[Tensor] = list(layer.parameters())  # to the input, to the state, two biases
-    lower = asked(x)
+    lower = autocast_dtype(x)
     if lower or weight_drop:
         dtype = lower or x.dtype
         weights[1] = F.dropout(weights[1], weight_drop)

@@ -51,7 +51,9 @@ def silence(model: nn.Module, name: str, heads: Sequence[int]) -> Iterator[None]
     """Let some heads of one attention say nothing: what they mixed is zero."""
 
     part = attentions(model)[name]
-    hook = part.register_forward_hook(lambda _, inputs, result: part.hushed(result, list(heads)))
+    hook = part.register_forward_hook(
+        lambda _, inputs, result: part.zero_heads(result, list(heads))
+    )
     try:
         yield
     finally:
@@ -59,7 +61,7 @@ def silence(model: nn.Module, name: str, heads: Sequence[int]) -> Iterator[None]
 
 
 @contextmanager
-def overhear(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, tuple[Any, ...]]]:
+def record_inputs(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, tuple[Any, ...]]]:
     """What went into attentions that are asked once a pass: queries, keys, values, mask, bias."""
     heard: dict[str, tuple[Any, ...]] = {}
     parts = attentions(model)

@@ -17,7 +17,7 @@ from ..decode import Settings as Decode
 from ..errors import InputError
 from ..parts import mask as masks
 from ..parts.score import Dot
-from ..parts.watch import attentions, choose, overhear, watch
+from ..parts.watch import attentions, choose, record_inputs, watch
 from ..train.run import Run
 from . import figure, generation, page
 from .save import save
@@ -39,7 +39,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Sight:
+class AttentionReport:
     """What was seen for one input; saves itself as a page, a picture or numbers."""
 
     input: str
@@ -89,7 +89,7 @@ class Sight:
         return page.inline(self.data())
 
 
-WRITERS: dict[str, Callable[[Sight, Path], object]] = {
+WRITERS: dict[str, Callable[[AttentionReport, Path], object]] = {
     ".html": lambda sight, path: path.write_text(page.standalone(sight.data()), encoding="utf-8"),
     ".json": lambda sight, path: path.write_text(page.dump(sight.data()), encoding="utf-8"),
     **{
@@ -110,7 +110,7 @@ def look(
     heads: Sequence[int] | None = None,
     most: int = MOST,
     decode: Decode | None = None,
-) -> Sight:
+) -> AttentionReport:
     """Answer an input (or take the answer given), and look at the pass that gives it."""
     decode = decode or run.recipe.decode
     if not run.model.looks:
@@ -138,7 +138,7 @@ def look(
     with (
         torch.inference_mode(),
         watch(run.model, layers, heads) as seen,
-        overhear(run.model, names) as heard,
+        record_inputs(run.model, names) as heard,
     ):
         logits = run.model(here)
     looks = []
@@ -164,7 +164,7 @@ def look(
         told = {"steps": generation.steps(run, logits, batch, sides["outputs"])}
         if tree := generation.search(run, source, decode):
             told["beam"] = tree
-    return Sight(source, target, looks, run.recipe.task_kind, run.recipe.model_kind, told)
+    return AttentionReport(source, target, looks, run.recipe.task_kind, run.recipe.model_kind, told)
 
 
 def plain(numbers: NDArray[np.float64]) -> list[Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..decode import Settings as Decode
-from ..decode import quickest
+from ..decode import with_cuda_graphs
 from ..decode.beam import beam
 from ..train.run import Run
 
@@ -74,5 +74,5 @@ def search(run: Run, source: str, decode: Decode) -> dict[str, Any] | None:
     batch, limits = task.search_limits(run.model, [ids], decode)
     tree = Tree(run, decode.num_beams)
     with torch.inference_mode():
-        beam(quickest(run.model, decode), batch, limits, decode, tree)
+        beam(with_cuda_graphs(run.model, decode), batch, limits, decode, tree)
     return {"nodes": tree.nodes}

@@ -27,7 +27,7 @@ class Run(runs.Run):
         heads: Sequence[int] | None = None,
         most: int = capture.MOST,
         decode: Decode | None = None,
-    ) -> capture.Sight:
+    ) -> capture.AttentionReport:
         """What attends to what while this input is answered; in all layers and heads, or some."""
         return capture.look(self, source, target, layers, heads, most, decode)
 

@@ -22,10 +22,10 @@ from ..errors import InputError
 from . import look, schema
 from .completion import Completing, check_texts
 from .guard import Guard, Hosts
-from .hosted import Hosted
 from .limits import Limits
 from .metrics import Metrics
 from .refusal import RETRY, refuse_in_one_sentence
+from .served import ServedRun
 
 PAGE = Path(__file__).parent / "page"
 SHARED = Path(__file__).parents[1] / "see/page"  # what the standalone page is made of too
@@ -39,12 +39,12 @@ SHOWN = {
 class Runs:
     """The runs that are served, and how long each may take to answer."""
 
-    def __init__(self, hosted: Sequence[Hosted], limits: Limits) -> None:
+    def __init__(self, hosted: Sequence[ServedRun], limits: Limits) -> None:
         self.hosted, self.limits, self.metrics = list(hosted), limits, Metrics()
         self.by_name = {one.name: one for one in hosted}
         self.stopping = threading.Event()  # set by the signal that ends the server
 
-    def pick(self, name: str | None) -> Hosted:
+    def pick(self, name: str | None) -> ServedRun:
         if name is None and len(self.hosted) == 1:
             return self.hosted[0]
         if name not in self.by_name:
@@ -84,7 +84,7 @@ async def told(found: Any) -> Response:
 
 
 def make_app(
-    hosted: Sequence[Hosted],
+    hosted: Sequence[ServedRun],
     limits: Limits,
     api_key: str = "",
     origins: Sequence[str] = (),

@@ -17,9 +17,9 @@ from ..decode.engine import Token
 from ..errors import InputError, RegardError
 from ..text.spelling import KEPT, Spelling
 from . import schema
-from .hosted import Hosted, Piece, UnreadError
 from .limits import Limits
 from .metrics import Metrics
+from .served import Piece, ServedRun, UnreadError
 
 READ_AHEAD = 64  # pieces that wait for their reader beside those of the engine
 DRAWN = ("temperature", *(name for name in DRAWING if name in schema.Completion.model_fields))
@@ -69,7 +69,7 @@ class Completing:
     """Made and checked in a thread of its own: reading prompts takes as long as they are."""
 
     def __init__(
-        self, one: Hosted, asked: schema.Completion, limits: Limits, metrics: Metrics
+        self, one: ServedRun, asked: schema.Completion, limits: Limits, metrics: Metrics
     ) -> None:
         self.one, self.asked, self.limits, self.metrics = one, asked, limits, metrics
         self.began, self.id = time.perf_counter(), f"cmpl-{uuid.uuid4().hex}"

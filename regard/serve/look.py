@@ -8,13 +8,13 @@ from typing import Any
 
 from ..errors import InputError
 from ..see.ablate import head_by_head
-from ..see.capture import Sight
+from ..see.capture import AttentionReport
 from . import schema
-from .hosted import Hosted
 from .limits import Limits
+from .served import ServedRun
 
 
-async def into(one: Hosted, asked: schema.Attention, limits: Limits) -> dict[str, Any]:
+async def into(one: ServedRun, asked: schema.Attention, limits: Limits) -> dict[str, Any]:
     """An input answered among the others', then looked at in one pass; where one head after the
     other is silenced, the others' steps go on between two of them."""
     if not one.run.model.looks:
@@ -37,6 +37,6 @@ async def into(one: Hosted, asked: schema.Attention, limits: Limits) -> dict[str
             found = yield from head_by_head(one.run, asked.input, examples=0, decode=decode)
             kept.append(replace(sight, ablation=found))
 
-    kept: list[Sight] = []
+    kept: list[AttentionReport] = []
     await one.call(work)
     return {**kept[-1].data(), "model": one.name, **seed}

@@ -10,8 +10,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from ..errors import RegardError
-from .hosted import BusyError, UnreadError
 from .limits import Limits
+from .served import BusyError, UnreadError
 
 RETRY = {"Retry-After": "1"}
 KINDS = {401: "authentication_error", 429: "rate_limit_error"}

@@ -17,8 +17,8 @@ from ..see.run import load
 from .app import make_app
 from .connection import connection
 from .guard import Hosts
-from .hosted import Hosted
 from .limits import Limits
+from .served import ServedRun
 
 
 def serve(
@@ -37,7 +37,7 @@ def serve(
     if twice:
         raise InputError(f"two runs are called '{twice[0]}'; a run's name is its folder's.")
     bound = bind(host, port)  # before anything is loaded
-    hosted = [Hosted(load(folder, device=device), limits) for folder in folders]
+    hosted = [ServedRun(load(folder, device=device), limits) for folder in folders]
     app = make_app(hosted, limits, api_key, origins, Hosts(host, allowed))
     make_server(app, limits).run(sockets=[bound])
 

@@ -25,7 +25,7 @@ from ..text import Text, learn
 from .classify import chunks
 from .measure import Mean, exact_match, token_f1
 from .prediction import Prediction
-from .texts import Framed, OfTexts, Rows, two_texts, windows
+from .texts import Rows, TextTask, TokenRow, two_texts, windows
 
 
 class Example(NamedTuple):
@@ -41,7 +41,7 @@ class Example(NamedTuple):
 class Piece(NamedTuple):
     """A question with a window of its text."""
 
-    row: Framed
+    row: TokenRow
     first: int  # the window's first token in the row
     places: list[tuple[int, int]]  # characters of the window's tokens in the text
 
@@ -108,7 +108,7 @@ def _questions(paragraph: Any, where: str, faults: Faults) -> Iterator[Example]:
         yield Example(asked["question"].strip(), context, answers, name, here)
 
 
-class Answer(OfTexts):
+class Answer(TextTask):
     """Answers that stand in a text; scored by exact match and F1 as SQuAD has them."""
 
     Settings = AnswerSettings
@@ -187,9 +187,7 @@ class Answer(OfTexts):
                     rows["window"].append([piece.first, piece.first + len(piece.places)])
             yield rows
 
-    def batch(
-        self, store: Store, rows: Rows, chance: np.random.Generator | None = None
-    ) -> Answered:
+    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Answered:
         texts = self.stored(store, rows)
         span, window = (
             torch.from_numpy(store.padded(name, rows, [], [])[0]) for name in ("span", "window")
@@ -197,7 +195,7 @@ class Answer(OfTexts):
         return Answered(*texts, span, allowed(texts[0].shape[1], window))
 
     @staticmethod
-    def blank(settings: AnswerSettings, budget: int) -> Answered:
+    def sample_batch(settings: AnswerSettings, budget: int) -> Answered:
         """A batch of the usual shape, whole rows, to reckon with."""
         width = settings.context
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
@@ -276,7 +274,7 @@ class Answer(OfTexts):
             raise InputError(f"input {number}: question and text must not be empty.")
         return Example(question.strip(), context or "", [], "", "")
 
-    def framed_input(self, line: str, number: int = 1) -> Framed:
+    def framed_input(self, line: str, number: int = 1) -> TokenRow:
         return self.pieces([self.typed(line, number)])[0][0].row
 
     # Scores.

@@ -26,7 +26,7 @@ from ..text import Text, learn
 from .measure import Confusion, Correlation, ManyLabels
 from .prediction import Prediction
 from .rows import rows
-from .texts import CHUNK, Framed, OfTexts, Rows, two_texts
+from .texts import CHUNK, Rows, TextTask, TokenRow, two_texts
 
 Predicts = Literal["class", "classes", "number"]
 
@@ -90,7 +90,7 @@ def as_number(label: Any) -> float | None:
     return value if math.isfinite(value) and not isinstance(label, bool) else None
 
 
-class Classify(OfTexts):
+class Classify(TextTask):
     """Labelled texts; scored as GLUE scores them; answers with a label and its probability."""
 
     Settings = ClassifySettings
@@ -251,16 +251,14 @@ class Classify(OfTexts):
                 continue
             yield example, [self.number[name] for name in named]
 
-    def framed(self, examples: Sequence[Example]) -> list[Framed]:
+    def framed(self, examples: Sequence[Example]) -> list[TokenRow]:
         ones = self.text.encode([example.text for example in examples])
         twos: list[Any] = [None] * len(examples)
         if self.settings.pair:
             twos = self.text.encode([example.pair or "" for example in examples])
         return [self.frame(*both, self.settings.context) for both in zip(ones, twos, strict=True)]
 
-    def batch(
-        self, store: Store, rows: Rows, chance: np.random.Generator | None = None
-    ) -> Labelled:
+    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Labelled:
         texts = self.stored(store, rows)
         found, counts = store.padded("label", rows, [], [])
         if self.predicts == "number":
@@ -275,7 +273,7 @@ class Classify(OfTexts):
         return Labelled.of(texts, holds, torch.ones(len(rows)))
 
     @staticmethod
-    def blank(settings: ClassifySettings, budget: int) -> Labelled:
+    def sample_batch(settings: ClassifySettings, budget: int) -> Labelled:
         """A batch of the usual shape, texts of 32 tokens, to reckon with."""
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
@@ -302,7 +300,7 @@ class Classify(OfTexts):
 
         return self.each(model, framed, answer, decode.batch_tokens)
 
-    def framed_input(self, line: str, number: int = 1) -> Framed:
+    def framed_input(self, line: str, number: int = 1) -> TokenRow:
         one, two = two_texts(line, number, bool(self.settings.pair), "two texts")
         return self.framed([Example(one, two, None, "")])[0]
 

@@ -25,7 +25,7 @@ from ..text import Text
 from .classify import ClassifySettings, Example, as_number, chunks, read
 from .measure import Correlation
 from .prediction import Prediction
-from .texts import Framed, OfTexts, Rows, two_texts
+from .texts import Rows, TextTask, TokenRow, two_texts
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class EmbedSettings:
     context: Annotated[int, Gt(3), Le(2**20), "longest text in tokens; the rest is cut"] = 256
 
 
-class Embed(OfTexts):
+class Embed(TextTask):
     """A vector for each text; scored by how cosines agree with people's judgement."""
 
     Settings = EmbedSettings
@@ -70,7 +70,7 @@ class Embed(OfTexts):
         return self.sizes_for("vector")
 
     @staticmethod
-    def blank(settings: EmbedSettings, budget: int) -> Texts:
+    def sample_batch(settings: EmbedSettings, budget: int) -> Texts:
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
         return Texts(ids, torch.full((len(ids),), width), ids)
@@ -80,10 +80,12 @@ class Embed(OfTexts):
     def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
         return None  # type: ignore[return-value]
 
-    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Labelled]:
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Labelled]:
         return iter(())
 
-    def batch(self, store: Store, rows: Rows, chance: np.random.Generator | None = None) -> Any:
+    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Any:
         raise AssertionError("an embedder is not trained")
 
     def vectors(self, model: torch.nn.Module, lines: Sequence[str], budget: int) -> list[Tensor]:
@@ -117,7 +119,7 @@ class Embed(OfTexts):
             answers.append(Prediction(line, shown, seconds=seconds, vector=numbers))
         return answers
 
-    def framed_input(self, line: str, number: int = 1) -> Framed:
+    def framed_input(self, line: str, number: int = 1) -> TokenRow:
         return self.frame(self.text.encode([line])[0], None, self.settings.context)
 
     def example(self, files: Sequence[Path], longest: int | None = None) -> str:

@@ -127,16 +127,16 @@ class Language(Writer):
         ended = flat[starts[1:] - 1] == self.text.eos
         return Packed(starts, ended, rows, self.settings.context, seed)
 
-    def batch(self, store: Store, cut: Any, chance: np.random.Generator | None = None) -> Tokens:
+    def batch(self, store: Store, cut: Any, rng: np.random.Generator | None = None) -> Tokens:
         flat = store.flat("text")
         if isinstance(cut, list):
             return self._packed(flat, cut)
         places = cut.starts[:, None] + np.arange(cut.length + 1)  # (B, T + 1)
-        counted = torch.tensor([[0, cut.length]] * len(places))
+        label_range = torch.tensor([[0, cut.length]] * len(places))
         ids = torch.from_numpy(flat[places].astype(np.int64))
         # A gradient from fewer steps back is worth less (Merity et al. 2018, section 5).
-        pace = cut.length / self.settings.context if self.settings.vary else 1.0
-        return Tokens(ids, counted, goes_on=cut.goes_on, pace=pace)
+        rate_scale = cut.length / self.settings.context if self.settings.vary else 1.0
+        return Tokens(ids, label_range, continues=cut.continues, rate_scale=rate_scale)
 
     def _packed(self, flat: Any, rows: list[list[tuple[int, int]]]) -> Tokens:
         """Documents side by side: each is read behind an end, and predicted to its own.
@@ -148,7 +148,7 @@ class Language(Writer):
         width = self.settings.context
         ids = np.full((len(rows), width + 1), PAD, np.int64)
         numbers = np.zeros((len(rows), width), np.int64)
-        counted = torch.zeros(len(rows), 2, dtype=torch.long)
+        label_range = torch.zeros(len(rows), 2, dtype=torch.long)
         for row, pieces in enumerate(rows):
             place = 0
             ids[row, 0] = self.text.eos
@@ -156,10 +156,12 @@ class Language(Writer):
                 ids[row, place + 1 : place + 1 + length] = flat[start : start + length]
                 numbers[row, place : place + length] = number
                 place += length
-            counted[row, 1] = place
-        return Tokens(torch.from_numpy(ids), counted, torch.from_numpy(numbers))
+            label_range[row, 1] = place
+        return Tokens(torch.from_numpy(ids), label_range, torch.from_numpy(numbers))
 
-    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Tokens]:
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Tokens]:
         """The whole text in order, each token predicted once, but for the very first."""
         s, size = self.settings, len(store.flat("text"))
         rows = max(1, budget // s.context)
@@ -185,10 +187,10 @@ class Language(Writer):
             batch = self.batch(store, Cut(np.array(some, np.int64), context))
             # A window counts from where the one before it ended.
             new = [max(0, ends[first + i] - start) for i, start in enumerate(some)]
-            yield replace(batch, counted=torch.tensor([[n, context] for n in new]))
+            yield replace(batch, label_range=torch.tensor([[n, context] for n in new]))
 
     @staticmethod
-    def blank(settings: LanguageSettings, budget: int) -> Tokens:
+    def sample_batch(settings: LanguageSettings, budget: int) -> Tokens:
         """A batch of the usual shape, to reckon with."""
         rows = max(1, budget // settings.context)
         ids = torch.zeros(rows, settings.context + 1, dtype=torch.long)

@@ -26,7 +26,7 @@ from ..errors import DataError, InputError
 from ..text import HIDDEN, Text, learn
 from ..text import Settings as TextSettings
 from .prediction import Prediction
-from .texts import Framed, OfTexts
+from .texts import TextTask, TokenRow
 
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'“‘(]*[A-ZÀ-Þ0-9])")
 HEADING = re.compile(r"\s*= [^=].*[^=] =\s*$")
@@ -132,23 +132,23 @@ class Rows(Plan):
             begin = before if stop < end and before > begin else stop
 
     def epoch(self, number: int) -> list[list[Row]]:
-        chance = np.random.default_rng((self.seed, number))
-        order = chance.permutation(len(self.pieces))[: self.batches * self.rows]
-        drawn = [self.row(self.pieces[i], chance) for i in order]
+        rng = np.random.default_rng((self.seed, number))
+        order = rng.permutation(len(self.pieces))[: self.batches * self.rows]
+        drawn = [self.row(self.pieces[i], rng) for i in order]
         return [drawn[i : i + self.rows] for i in range(0, len(drawn), self.rows)]
 
-    def row(self, piece: tuple[int, int, int], chance: np.random.Generator) -> Row:
+    def row(self, piece: tuple[int, int, int], rng: np.random.Generator) -> Row:
         text, begin, end = piece
         if not self.settings.next:
             return Row(begin, end, end, end, -1)
         low, high = np.searchsorted(self.starts, (begin + 1, end))
-        middle = int(self.starts[chance.integers(low, high)]) if high > low else (begin + end) // 2
-        if chance.random() < 0.5:
+        middle = int(self.starts[rng.integers(low, high)]) if high > low else (begin + end) // 2
+        if rng.random() < 0.5:
             return Row(begin, middle, middle, end, 1)
-        other = int(chance.integers(len(self.texts) - 2))
+        other = int(rng.integers(len(self.texts) - 2))
         other += other >= text  # any but this one
         low, high = np.searchsorted(self.starts, self.texts[other : other + 2])
-        two = int(self.starts[chance.integers(low, high)])
+        two = int(self.starts[rng.integers(low, high)])
         return Row(
             begin,
             middle,
@@ -164,7 +164,7 @@ class Rows(Plan):
         return [Row(begin, middle, middle, end, 1 if self.settings.next else -1)] * self.rows
 
 
-class MaskedWords(OfTexts):
+class MaskedWords(TextTask):
     """BERT's pre-training (Devlin et al. 2019, section 3.1); scored by how many words it tells."""
 
     Settings = MaskedSettings
@@ -185,7 +185,7 @@ class MaskedWords(OfTexts):
                 "none."
             )
         self.words = np.array([i for i in range(text.size) if i not in text.specials])
-        self.goes_on = continues(text)
+        self.continues = continues(text)
 
     @classmethod
     def learn(
@@ -250,41 +250,41 @@ class MaskedWords(OfTexts):
             )
         return Rows(store, self.settings, rows, self.room, seed)
 
-    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Masked]:
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Masked]:
         """Every piece once, always the same words hidden, whatever the budget."""
-        plan, chance = Rows(store, self.settings, SWEPT, self.room, 0), np.random.default_rng(0)
-        drawn = [plan.row(piece, chance) for piece in plan.pieces]
+        plan, rng = Rows(store, self.settings, SWEPT, self.room, 0), np.random.default_rng(0)
+        drawn = [plan.row(piece, rng) for piece in plan.pieces]
         for first in range(0, len(drawn), SWEPT):
             rows = drawn[first : first + SWEPT]
             yield self.batch(store, rows, np.random.default_rng(first))
 
-    def batch(self, store: Store, rows: Any, chance: np.random.Generator | None = None) -> Masked:
+    def batch(self, store: Store, rows: Any, rng: np.random.Generator | None = None) -> Masked:
         flat = store.flat("text")
         framed = []
         for row in rows:
             one, two = (flat[a:b].tolist() for a, b in ((row.one, row.middle), (row.two, row.end)))
             framed.append(self.frame(one, None if row.follows < 0 else two, self.settings.context))
         follows = torch.tensor([row.follows for row in rows])
-        return self.hide(framed, follows, chance or np.random.default_rng(0))
+        return self.hide(framed, follows, rng or np.random.default_rng(0))
 
-    def hide(
-        self, framed: Sequence[Framed], follows: Tensor, chance: np.random.Generator
-    ) -> Masked:
+    def hide(self, framed: Sequence[TokenRow], follows: Tensor, rng: np.random.Generator) -> Masked:
         """Choose words, and put a mask, another word, or themselves in their place."""
         s, text = self.settings, self.text
         ids, lengths, parts = (x.numpy() for x in self.texts(framed))
         inside = np.arange(ids.shape[1]) < lengths[:, None]
         able = inside & ~np.isin(ids, sorted(text.specials))
         # Rounded up as often as down, so that the share holds in short rows too.
-        counts = np.maximum(1, s.hidden * able.sum(1) + chance.random(len(ids))).astype(int)
-        chosen = choose(able, counts, self.goes_on[ids] if s.whole_words else None, chance)
+        counts = np.maximum(1, s.hidden * able.sum(1) + rng.random(len(ids))).astype(int)
+        chosen = choose(able, counts, self.continues[ids] if s.whole_words else None, rng)
         counts = chosen.sum(1)
         places = np.argsort(~chosen, 1, kind="stable")[:, : max(1, int(counts.max()))]
         words = np.take_along_axis(ids, places, 1)
-        fate = chance.random(ids.shape)
+        fate = rng.random(ids.shape)
         hidden = np.where(chosen & (fate < s.masked), text.mask, ids)
         swapped = chosen & (fate >= s.masked) & (fate < s.masked + s.replaced)
-        hidden[swapped] = chance.choice(self.words, int(swapped.sum()))
+        hidden[swapped] = rng.choice(self.words, int(swapped.sum()))
         worth = torch.full((len(ids),), float(counts.sum()) / len(ids))
         full = bool((lengths == ids.shape[1]).all())
         put = torch.from_numpy
@@ -292,7 +292,7 @@ class MaskedWords(OfTexts):
         return Masked(put(hidden), put(lengths), put(parts), *asked, full=full)
 
     @staticmethod
-    def blank(settings: MaskedSettings, budget: int) -> Masked:
+    def sample_batch(settings: MaskedSettings, budget: int) -> Masked:
         """A batch of the usual shape, to reckon with."""
         rows = max(1, budget // settings.context)
         count = max(1, round(settings.hidden * settings.context))
@@ -340,7 +340,7 @@ class MaskedWords(OfTexts):
             answers.append(Prediction(line, *fillings[0], more, seconds))
         return answers
 
-    def framed_input(self, line: str, number: int = 1) -> Framed:
+    def framed_input(self, line: str, number: int = 1) -> TokenRow:
         """A typed text; what hides a word is spelled as the vocabulary has it."""
         if not is_text(line):
             raise InputError(f"input {number}: the text must be UTF-8, but is not.")
@@ -390,7 +390,7 @@ class MaskedWords(OfTexts):
         right = words = judged = pairs = rows = 0
         with TemporaryDirectory() as cache:
             store = self.store(files, Path(cache), 0, faults)
-            for batch in self.sweep(store, decode.batch_tokens):
+            for batch in self.evaluation_batches(store, decode.batch_tokens):
                 passed = model.states(batch.to(device))
                 given = model.output(passed.states).argmax(-1).cpu()
                 right += int(((given == batch.words) & batch.real).sum())
@@ -422,19 +422,19 @@ def proportion(hits: int, whole: int) -> list[float]:
 def choose(
     able: NDArray[np.bool_],
     counts: NDArray[np.integer[Any]],
-    goes_on: NDArray[np.bool_] | None,
-    chance: np.random.Generator,
+    continues: NDArray[np.bool_] | None,
+    rng: np.random.Generator,
 ) -> NDArray[np.bool_]:
-    """So many tokens of each row, drawn alike; with `goes_on`, words drawn whole.  (B, T)
+    """So many tokens of each row, drawn alike; with `continues`, words drawn whole.  (B, T)
 
     A word whose first piece comes under the count is taken with all its pieces.
     """
-    draw = chance.random(able.shape)
-    if goes_on is None:
+    draw = rng.random(able.shape)
+    if continues is None:
         ranks = np.argsort(np.argsort(np.where(able, draw, 2.0), 1), 1)
         return able & (ranks < counts[:, None])
     # Pieces have the number that was drawn for the beginning of their word.
-    begins = able & ~(goes_on & np.roll(able, 1, 1))
+    begins = able & ~(continues & np.roll(able, 1, 1))
     word = np.maximum.accumulate(np.where(begins, np.arange(able.shape[1]), 0), 1)
     draw = np.take_along_axis(draw, word, 1)
     ranks = np.argsort(np.argsort(np.where(able, draw, 2.0), 1, kind="stable"), 1)

@@ -46,8 +46,8 @@ def overlap(given: Sequence[Hashable], right: Sequence[Hashable]) -> float:
 
 def bootstrap(draw: Draw, draws: int, seed: int) -> tuple[float, float]:
     """The interval of a statistic whose examples are drawn anew, with replacement, each time."""
-    chance = np.random.default_rng(seed)
-    low, high = np.quantile([draw(chance) for _ in range(draws)], (0.025, 0.975))
+    rng = np.random.default_rng(seed)
+    low, high = np.quantile([draw(rng) for _ in range(draws)], (0.025, 0.975))
     return float(low), float(high)
 
 
@@ -102,8 +102,8 @@ class Confusion:
             return 0.0, 0.0
         drawn = Confusion(len(self.matrix))  # one at a time: with many classes it is large
 
-        def draw(chance: np.random.Generator) -> float:
-            drawn.matrix.flat[cells] = chance.multinomial(total, self.matrix.flat[cells] / total)
+        def draw(rng: np.random.Generator) -> float:
+            drawn.matrix.flat[cells] = rng.multinomial(total, self.matrix.flat[cells] / total)
             return statistic(drawn)
 
         return bootstrap(draw, draws, seed)

@@ -38,27 +38,32 @@ class Permute(Language):
     Settings = PermuteSettings
     settings: PermuteSettings
 
-    def batch(self, store: Store, cut: Any, chance: np.random.Generator | None = None) -> Tokens:
-        plain = super().batch(store, cut, chance)
+    def batch(self, store: Store, cut: Any, rng: np.random.Generator | None = None) -> Tokens:
+        plain = super().batch(store, cut, rng)
         # Scoring goes from left to right.
-        return plain if chance is None else permuted(plain, self.settings.predicted, chance)
+        return plain if rng is None else permuted(plain, self.settings.predicted, rng)
 
     @staticmethod
-    def blank(settings: LanguageSettings, budget: int) -> Tokens:
+    def sample_batch(settings: LanguageSettings, budget: int) -> Tokens:
         assert isinstance(settings, PermuteSettings)
-        plain = Language.blank(settings, budget)
+        plain = Language.sample_batch(settings, budget)
         return permuted(plain, settings.predicted, np.random.default_rng(0))
 
 
-def permuted(plain: Tokens, predicted: int, chance: np.random.Generator) -> Permuted:
+def permuted(plain: Tokens, predicted: int, rng: np.random.Generator) -> Permuted:
     """A batch in an order of its own."""
     ids = plain.inputs
     count = max(1, ids.shape[1] // predicted)
     rows = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
-    targets = torch.from_numpy(chance.permuted(rows, axis=1))[:, -count:]  # the order's last
+    targets = torch.from_numpy(rng.permuted(rows, axis=1))[:, -count:]  # the order's last
     turns = torch.arange(1, count + 1).expand_as(targets)
     ranks = torch.zeros_like(ids).scatter(1, targets, turns)
-    counted = torch.tensor([[0, count]] * len(ids))
+    label_range = torch.tensor([[0, count]] * len(ids))
     return Permuted(
-        ids, counted, goes_on=plain.goes_on, pace=plain.pace, ranks=ranks, targets=targets
+        ids,
+        label_range,
+        continues=plain.continues,
+        rate_scale=plain.rate_scale,
+        ranks=ranks,
+        targets=targets,
     )

@@ -118,7 +118,9 @@ class Spans(TextToText):
         fits = [n for n in range(4, 2 * s.context) if sum(left_out(n, s)[1:]) + 1 <= s.context]
         return fits[-1]
 
-    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Pairs]:
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Pairs]:
         """Every piece once, always the same left out, however many are read at a time."""
         rows, flat = max(1, budget // self.settings.context), store.flat("text")
         pieces = Pieces(store.starts("text"), self.length, rows, 0).pieces
@@ -129,16 +131,16 @@ class Spans(TextToText):
             ]
             yield self.pairs([source for source, _ in both], [target for _, target in both])
 
-    def batch(self, store: Store, rows: Any, chance: np.random.Generator | None = None) -> Pairs:
-        chance = chance or np.random.default_rng(0)
+    def batch(self, store: Store, rows: Any, rng: np.random.Generator | None = None) -> Pairs:
+        rng = rng or np.random.default_rng(0)
         flat = store.flat("text")
-        both = [self.corrupt(flat[a:b].tolist(), chance) for a, b in rows]
+        both = [self.corrupt(flat[a:b].tolist(), rng) for a, b in rows]
         return self.pairs([source for source, _ in both], [target for _, target in both])
 
-    def corrupt(self, ids: list[int], chance: np.random.Generator) -> tuple[list[int], list[int]]:
+    def corrupt(self, ids: list[int], rng: np.random.Generator) -> tuple[list[int], list[int]]:
         """What is read and what is written of a text."""
         hidden, kept, spans = left_out(len(ids), self.settings, len(self.sentinels) - 1)
-        sizes = zip(divide(kept, spans, chance), divide(hidden, spans, chance), strict=True)
+        sizes = zip(divide(kept, spans, rng), divide(hidden, spans, rng), strict=True)
         source: list[int] = []
         target: list[int] = []
         place = 0
@@ -151,7 +153,7 @@ class Spans(TextToText):
         return source, [*target, self.sentinels[spans]]
 
     @staticmethod
-    def blank(settings: Any, budget: int) -> Pairs:
+    def sample_batch(settings: Any, budget: int) -> Pairs:
         """A batch of the usual shape, to reckon with."""
         rows = max(1, budget // settings.context)
         source = torch.zeros(rows, settings.context, dtype=torch.long)
@@ -215,8 +217,8 @@ def left_out(length: int, settings: SpansSettings, most: int = 99) -> tuple[int,
     return hidden, length - hidden, spans
 
 
-def divide(count: int, parts: int, chance: np.random.Generator) -> list[int]:
+def divide(count: int, parts: int, rng: np.random.Generator) -> list[int]:
     """A number as a sum of so many, none of them nothing, each way as likely."""
-    cuts = np.sort(chance.choice(count - 1, parts - 1, replace=False)) + 1
+    cuts = np.sort(rng.choice(count - 1, parts - 1, replace=False)) + 1
     sizes: list[int] = np.diff(np.concatenate(([0], cuts, [count]))).astype(int).tolist()
     return sizes

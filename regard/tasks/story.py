@@ -225,7 +225,9 @@ class Story:
         """Batches of `budget` answers."""
         return Shuffled(store.lengths("words") + store.lengths("question"), budget, seed)
 
-    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Stories]:
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Stories]:
         """Every question once."""
         rows = np.arange(store.rows)
         for start in range(0, len(rows), budget):
@@ -235,7 +237,7 @@ class Story:
         self,
         store: Store,
         rows: NDArray[np.integer[Any]],
-        chance: np.random.Generator | None = None,
+        rng: np.random.Generator | None = None,
     ) -> Stories:
         """Rows of a store as a batch."""
         names = ("words", "sizes", "question", "answer")
@@ -247,7 +249,7 @@ class Story:
         return arrange({name: pad([row[name] for row in rows]).numpy() for name in rows[0]})
 
     @staticmethod
-    def blank(settings: StorySettings, budget: int) -> Stories:
+    def sample_batch(settings: StorySettings, budget: int) -> Stories:
         """A batch of the usual shape, ten sentences of eight words, to reckon with."""
         sentences = torch.ones(budget, min(10, settings.sentences), 8, dtype=torch.long)
         counts = torch.full((budget,), sentences.shape[1])
@@ -361,8 +363,8 @@ class Story:
         lengths = [
             (low, high, np.array([low <= n <= high for n in told])) for low, high in buckets(told)
         ]
-        chance = np.random.default_rng(12345)
-        means = [right[chance.integers(len(right), size=len(right))].mean() for _ in range(1000)]
+        rng = np.random.default_rng(12345)
+        means = [right[rng.integers(len(right), size=len(right))].mean() for _ in range(1000)]
         low, high = np.quantile(means, (0.025, 0.975))
         return {
             "accuracy": round(100 * float(right.mean()), 4),

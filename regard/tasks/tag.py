@@ -26,7 +26,7 @@ from ..text import Text, learn
 from .classify import chunks, read_labels, some_of
 from .measure import Confusion, Entities, to_bio
 from .prediction import Prediction
-from .texts import Framed, OfTexts, Rows, windows
+from .texts import Rows, TextTask, TokenRow, windows
 
 NONE = 0  # in a store, where no tag is asked; tags are one more
 
@@ -42,7 +42,7 @@ class Example(NamedTuple):
 class Piece(NamedTuple):
     """A window of a sentence: its row, and which of its tokens begin which words."""
 
-    row: Framed
+    row: TokenRow
     places: list[int]  # in the row
     words: list[int]  # in the sentence
 
@@ -107,7 +107,7 @@ def _sentence(
     yield Example(words, begun, where)
 
 
-class Tag(OfTexts):
+class Tag(TextTask):
     """Words with tags; scored by whole entities, as seqeval does; answers with a tag a word."""
 
     Settings = TagSettings
@@ -213,13 +213,13 @@ class Tag(OfTexts):
                 continue
             yield example
 
-    def batch(self, store: Store, rows: Rows, chance: np.random.Generator | None = None) -> Tagged:
+    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Tagged:
         texts = self.stored(store, rows)
         tags = torch.from_numpy(store.padded("tags", rows, [], [])[0]) - 1
         return Tagged(*texts, tags, (tags >= 0).float())
 
     @staticmethod
-    def blank(settings: TagSettings, budget: int) -> Tagged:
+    def sample_batch(settings: TagSettings, budget: int) -> Tagged:
         """A batch of the usual shape, sentences of 32 tokens, to reckon with."""
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
@@ -274,7 +274,7 @@ class Tag(OfTexts):
             answers.append(Prediction(line, shown, seconds=seconds, tags=pairs))
         return answers
 
-    def framed_input(self, line: str, number: int = 1) -> Framed:
+    def framed_input(self, line: str, number: int = 1) -> TokenRow:
         return self.pieces([words_of(line, number)])[0][0].row
 
     # Scores.

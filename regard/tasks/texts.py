@@ -24,7 +24,7 @@ Rows = NDArray[np.integer[Any]]
 Item = TypeVar("Item")
 
 
-class Framed:
+class TokenRow:
     """A row of ids with its specials, and where its second text begins."""
 
     def __init__(self, ids: list[int], split: int) -> None:
@@ -34,7 +34,7 @@ class Framed:
         return len(self.ids)
 
 
-class OfTexts:
+class TextTask:
     """One text or two in a row, each row by itself; a task says what is asked of them."""
 
     looks_at_answer = False
@@ -51,7 +51,7 @@ class OfTexts:
     def sizes_for(self, asked: Any, classes: int = 0) -> Sizes:
         return Sizes(self.text.size, self.text.size, True, asked, classes)
 
-    def frame(self, one: Sequence[int], two: Sequence[int] | None, room: int) -> Framed:
+    def frame(self, one: Sequence[int], two: Sequence[int] | None, room: int) -> TokenRow:
         """Specials around a text or a pair; of a pair too long, the longer is cut first.
 
         `[CLS] one [SEP]` or `[CLS] one [SEP] two [SEP]`; the second segment begins after the first
@@ -61,14 +61,14 @@ class OfTexts:
         if two is None:
             kept = one[: room - len(f.first) - len(f.last)]
             ids = [*f.first, *kept, *f.last] or [self.text.eos]  # nothing at all cannot be read
-            return Framed(ids, len(ids))
+            return TokenRow(ids, len(ids))
         left = room - len(f.first) - len(f.between) - len(f.end)
         short = min(len(one), len(two), left // 2)
         keep = (short, left - short) if len(one) <= len(two) else (left - short, short)
         ids = [*f.first, *one[: keep[0]], *f.between]
-        return Framed([*ids, *two[: keep[1]], *f.end], len(ids))
+        return TokenRow([*ids, *two[: keep[1]], *f.end], len(ids))
 
-    def texts(self, framed: Sequence[Framed]) -> tuple[Tensor, Tensor, Tensor]:
+    def texts(self, framed: Sequence[TokenRow]) -> tuple[Tensor, Tensor, Tensor]:
         """Rows as ids, lengths and segments."""
         ids = pad([row.ids for row in framed])
         lengths = torch.tensor([len(row) for row in framed])
@@ -81,7 +81,9 @@ class OfTexts:
         """Which rows make up which batch."""
         return Order(store.lengths("ids")[:, None], budget, seed)
 
-    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Any]:
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Any]:
         """Every row once, the longest first."""
         lengths = store.lengths("ids")
         rows = np.argsort(lengths, kind="stable")
@@ -90,7 +92,7 @@ class OfTexts:
             yield self.batch(store, rows[-count:])
             rows = rows[:-count]
 
-    def batch(self, store: Store, rows: Rows, chance: np.random.Generator | None = None) -> Any:
+    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Any:
         raise NotImplementedError
 
     def stored(self, store: Store, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,7 +106,7 @@ class OfTexts:
     def each(
         self,
         model: torch.nn.Module,
-        framed: Sequence[Framed],
+        framed: Sequence[TokenRow],
         answer: Callable[[Tensor, int], Item],
         budget: int,
     ) -> list[Item]:
@@ -133,7 +135,7 @@ class OfTexts:
         batch = self.asking(Texts(*self.texts([framed])))
         return batch, {"inputs": names, "outputs": names}
 
-    def framed_input(self, line: str, number: int = 1) -> Framed:
+    def framed_input(self, line: str, number: int = 1) -> TokenRow:
         raise NotImplementedError
 
 

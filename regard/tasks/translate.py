@@ -19,7 +19,7 @@ from ..data.cut import Plan
 from ..data.order import Order
 from ..data.read import Faults, is_text, kind_of, lines, parcels, records, table
 from ..data.store import Chunk, Store, cached
-from ..decode import DECODERS, Hypothesis, Limits, quickest
+from ..decode import DECODERS, Hypothesis, Limits, with_cuda_graphs
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
 from ..text import Settings as TextSettings
@@ -221,7 +221,9 @@ class Translate:
         """Columns that each row fills on either side, its end counted.  -> (N, 2)"""
         return np.stack((store.lengths("source"), store.lengths("target")), 1) + 1
 
-    def sweep(self, store: Store, budget: int, thorough: bool = False) -> Iterator[Pairs]:
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Pairs]:
         """Every row once, the longest first."""
         lengths = self.lengths(store).max(1)
         rows = np.argsort(lengths, kind="stable")
@@ -234,13 +236,13 @@ class Translate:
         self,
         store: Store,
         rows: NDArray[np.integer[Any]],
-        chance: np.random.Generator | None = None,
+        rng: np.random.Generator | None = None,
     ) -> Pairs:
-        """Rows of a store as a batch; with `chance`, words are cut as BPE dropout says."""
-        if self.dropouts is not None and chance is not None:
+        """Rows of a store as a batch; with `rng`, words are cut as BPE dropout says."""
+        if self.dropouts is not None and rng is not None:
             sides = zip(self.dropouts, ("source", "target"), strict=True)
             return self.pairs(
-                *(d.recut([store.row(name, int(r)) for r in rows], chance) for d, name in sides)
+                *(d.recut([store.row(name, int(r)) for r in rows], rng) for d, name in sides)
             )
         bos, eos = self.target.bos, self.target.eos
         source, source_lengths = store.padded("source", rows, [], [self.source.eos])
@@ -260,7 +262,7 @@ class Translate:
         )
 
     @staticmethod
-    def blank(settings: TranslateSettings, budget: int) -> Pairs:
+    def sample_batch(settings: TranslateSettings, budget: int) -> Pairs:
         """A batch of the usual shape, lines of 32 tokens, to reckon with."""
         rows = max(1, budget // 32)
         ids, lengths = torch.zeros(rows, 33, dtype=torch.long), torch.full((rows,), 32)
@@ -318,7 +320,7 @@ class Translate:
     ) -> list[list[Hypothesis]]:
         """Decode one batch."""
         batch, limits = self.search_limits(model, source, decode)
-        return DECODERS[decode.kind](quickest(model, decode), batch, limits, decode)
+        return DECODERS[decode.kind](with_cuda_graphs(model, decode), batch, limits, decode)
 
     def search_limits(
         self, model: torch.nn.Module, source: Sequence[Sequence[int]], decode: Decode

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..batch import Tokens
 from ..data.read import is_text
-from ..decode import DECODERS, Hypothesis, Limits, quickest, stream
+from ..decode import DECODERS, Hypothesis, Limits, stream, with_cuda_graphs
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..text import Text
@@ -144,7 +144,7 @@ class Writer:
                 )
             limits = replace(limits, longest=limits.longest.clamp_max(room))
         return DECODERS[decode.kind](
-            quickest(model, decode), as_prompt(limits.prompt), limits, decode
+            with_cuda_graphs(model, decode), as_prompt(limits.prompt), limits, decode
         )
 
     def one_by_one(
@@ -221,8 +221,8 @@ class Writer:
         past: tuple[Tensor, ...] = ()
         for start in range(0, len(ids) - 1, stride):
             piece = torch.tensor([ids[start : start + size + 1]], device=device)
-            counted = torch.tensor([[0, piece.shape[1] - 1]], device=device)
-            passed = model.states(Tokens(piece, counted, past=past))
+            label_range = torch.tensor([[0, piece.shape[1] - 1]], device=device)
+            passed = model.states(Tokens(piece, label_range, past=past))
             past = passed.past
             scores = model.output(passed.states).float().log_softmax(-1)  # (1, T, V)
             found = scores.gather(2, piece[:, 1:, None])[0, :, 0].tolist()

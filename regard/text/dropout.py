@@ -35,22 +35,22 @@ class Dropout:
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
         self.known: dict[tuple[str, int], list[int]] = {}
 
-    def encode(self, lines: Sequence[str], chance: np.random.Generator) -> list[list[int]]:
+    def encode(self, lines: Sequence[str], rng: np.random.Generator) -> list[list[int]]:
         words = [self.text.words(line) for line in lines]
-        variants = chance.integers(VARIANTS, size=sum(map(len, words))).tolist()
+        variants = rng.integers(VARIANTS, size=sum(map(len, words))).tolist()
         picks = iter(variants)
         return [[i for word in line for i in self.cut(word, next(picks))] for line in words]
 
-    def recut(self, rows: Sequence[Sequence[int]], chance: np.random.Generator) -> list[list[int]]:
+    def recut(self, rows: Sequence[Sequence[int]], rng: np.random.Generator) -> list[list[int]]:
         """Ids cut anew; what is unknown has no text to cut, and stays."""
         if not any(UNK in row for row in rows):
-            return self.encode(self.text.decode(rows), chance)
+            return self.encode(self.text.decode(rows), rng)
         found = []
         for row in rows:
             cut: list[int] = []
             for unknown, run in itertools.groupby(row, lambda i: i == UNK):
                 ids = list(run)
-                cut += ids if unknown else self.encode(self.text.decode([ids]), chance)[0]
+                cut += ids if unknown else self.encode(self.text.decode([ids]), rng)[0]
             found.append(cut)
         return found
 

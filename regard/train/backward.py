@@ -39,7 +39,7 @@ def make_backward(
     compiling: str = "off",
     precision: Any = None,
 ) -> Backward:
-    """The quickest way that the device has, or the one asked for."""
+    """The with_cuda_graphs way that the device has, or the one asked for."""
     on_gpu = world.device.type == "cuda"
     if compiling == "auto":
         compiling = "graph" if on_gpu else "off"
@@ -120,7 +120,7 @@ class Graphs:
     def capture(self, batch: Any) -> tuple[torch.cuda.CUDAGraph, Any, Tensor, Done]:
         own = batch.put(tuple(tensor.clone() for tensor in batch.tensors()))
         scale = torch.zeros((), device=own.tensors()[0].device)
-        chance = torch.cuda.get_rng_state()
+        rng = torch.cuda.get_rng_state()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(
@@ -131,6 +131,6 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
             done = self.plain(own, scale, True)
-        torch.cuda.set_rng_state(chance)  # the step draws what it would have drawn uncaptured
+        torch.cuda.set_rng_state(rng)  # the step draws what it would have drawn uncaptured
         self.pool = self.pool or graph.pool()
         return graph, own, scale, done

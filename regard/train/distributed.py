@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -104,5 +105,9 @@ def join(device: str) -> Iterator[World]:
     # Peers wait while rank 0 tokenises, which may take hours.
     kind = "nccl" if chosen.type == "cuda" else "gloo"
     dist.init_process_group(kind, timeout=timedelta(hours=24), **options)
-    yield World(dist.get_rank(), size, chosen)
+    world = World(dist.get_rank(), size, chosen)
+    yield world
+    # Nobody leaves while a peer still talks, and what holds on to the group goes before it does.
+    world.wait()
+    gc.collect()
     dist.destroy_process_group()  # not after a failure: a peer in the middle of a call would hang

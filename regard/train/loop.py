@@ -45,9 +45,9 @@ def gradient(backward: Backward, batch: Any, world: World, pieces: int) -> Done:
     step = pieces * world.size
     for piece in range(pieces):
         first = piece * world.size + world.rank
-        part = batch.share(first, step)
+        part = batch.shard(first, step)
         weight = 1.0 if len(part) else 0.0
-        part = part if len(part) else batch.share(0, len(batch))
+        part = part if len(part) else batch.shard(0, len(batch))
         # Peers average their gradients; the sum is wanted.
         scale = weight * world.size / batch.tokens
         found, new = backward(part.to(world.device), scale, piece == pieces - 1)
@@ -130,10 +130,10 @@ def fit(
             rate = rate_at(
                 settings.schedule, step, settings.steps, settings.warmup, settings.final_rate
             )
-            optim.set_rate(optimizer, settings.rate * rate * batch.pace)
-            if batch.goes_on:
+            optim.set_rate(optimizer, settings.rate * rate * batch.rate_scale)
+            if batch.continues:
                 batch = dataclasses.replace(batch, past=past)
-            if (told := getattr(model, "at", None)) is not None:
+            if (told := getattr(model, "on_progress", None)) is not None:
                 told(step / settings.steps)
             nll, past = gradient(backward, batch, world, settings.accumulate)
             norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip or float("inf"))
@@ -175,6 +175,7 @@ def fit(
                 break
     check()
     if world.leads:
+        drop_old(folder, settings)  # killed right after its last save, a run comes here at once
         with optim.averaged(optimizer):
             weights = adapt.merged(chosen_weights(folder, settings, model, progress), settings)
         flops = example.flops / usual.tokens * progress.tokens
@@ -283,9 +284,14 @@ def save(
         if past:
             tensors["past"] = {str(i): tensor for i, tensor in enumerate(past)}
         checkpoint.save(folder, progress.step, tensors, dataclasses.asdict(progress))
-        averaged = settings.average if settings.keep == "average" else 1
-        checkpoint.clean(folder, averaged, settings.save_every)
+        drop_old(folder, settings)
     return Saved(progress.step, str(path))
+
+
+def drop_old(folder: Path, settings: Settings) -> None:
+    """Keep the checkpoints that resuming and averaging need."""
+    averaged = settings.average if settings.keep == "average" else 1
+    checkpoint.clean(folder, averaged, settings.save_every)
 
 
 def batches(
@@ -305,7 +311,7 @@ def batches(
         if wanted != epoch:
             epoch, cuts = wanted, plan.epoch(wanted)
         batch = task.batch(store, cuts[place], np.random.default_rng((settings.seed, step)))
-        yield batch.widen(8).pin() if device.type == "cuda" else batch
+        yield batch.pad_to_multiple(8).pin() if device.type == "cuda" else batch
 
 
 def autocast(device: torch.device, settings: Settings) -> Any:
@@ -330,7 +336,7 @@ def try_largest(
     backward: Backward, model: nn.Module, batch: Any, world: World, settings: Settings
 ) -> None:
     """Run the largest batch, so that too little memory shows now and not in an hour."""
-    batch = batch.widen(8) if world.device.type == "cuda" else batch
+    batch = batch.pad_to_multiple(8) if world.device.type == "cuda" else batch
     try:
         gradient(backward, batch, world, settings.accumulate)
     except (RuntimeError, MemoryError) as error:

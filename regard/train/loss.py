@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..batch import Passed
+from ..batch import ModelOutput
 from ..parts.output import Output
-from ..parts.precision import asked, at_least_float32
+from ..parts.precision import at_least_float32, autocast_dtype
 from . import kernel
 from .settings import Settings
 
@@ -48,7 +48,7 @@ class TokenLoss:
     def __call__(self, model: nn.Module, batch: Any) -> Loss:
         """`model` maps a batch to states (B, T, D) and has an `output` layer."""
         twice = self.r_drop > 0 and model.training
-        passed: Passed = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
+        passed: ModelOutput = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
         loss = self.measure(model, passed.states, batch, twice)
         past = tuple(rows[: len(batch)] for rows in passed.past)  # of two dropouts, one goes on
         if passed.penalty is None:
@@ -114,7 +114,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         smoothing: float,
         wanted: bool,
     ) -> tuple[Tensor, Tensor]:
-        dtype = asked(states) or weight.dtype
+        dtype = autocast_dtype(states) or weight.dtype
         x, w = states.to(dtype), weight.to(dtype)
         b = None if bias is None else bias.to(dtype)
         wide = torch.float64 if dtype == torch.float64 else torch.float32
@@ -211,7 +211,7 @@ class MaskedLoss(TokenLoss):
     parts = ("masked", "next")
 
     def __call__(self, model: nn.Module, batch: Any) -> Loss:
-        passed: Passed = model.states(batch)  # type: ignore[operator]
+        passed: ModelOutput = model.states(batch)  # type: ignore[operator]
         words = self.measure(model, passed.states, batch, twice=False)
         after = torch.zeros_like(words.nll)
         if passed.follows is not None:
@@ -238,7 +238,7 @@ class ClassLoss(TokenLoss):
 
     def __call__(self, model: nn.Module, batch: Any) -> Loss:
         twice = self.r_drop > 0 and model.training
-        passed: Passed = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
+        passed: ModelOutput = model.states(batch.repeat(2) if twice else batch)  # type: ignore[operator]
         scores = at_least_float32(model.output(passed.states))  # type: ignore[operator]
         sides = scores.chunk(2 if twice else 1)
         pairs = [self.compare(side, batch) for side in sides]

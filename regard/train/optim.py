@@ -23,10 +23,13 @@ def adamw(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
     for name, weight in named.items():
         level = level_of(name)
-        pace = settings.layer_decay ** (0 if level < 0 else top - level)
-        groups[pace, settings.weight_decay if weight.dim() > 1 else 0.0].append(weight)
+        rate_scale = settings.layer_decay ** (0 if level < 0 else top - level)
+        groups[rate_scale, settings.weight_decay if weight.dim() > 1 else 0.0].append(weight)
     return _adamw(
-        [{"params": p, "weight_decay": decay, "pace": pace} for (pace, decay), p in groups.items()],
+        [
+            {"params": p, "weight_decay": decay, "rate_scale": rate_scale}
+            for (rate_scale, decay), p in groups.items()
+        ],
         next(iter(named.values())).device,
         settings,
     )
@@ -190,7 +193,7 @@ def orthogonal(x: Tensor, iterations: int = 5) -> Tensor:
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        own = rate * group.get("pace", 1.0)
+        own = rate * group.get("rate_scale", 1.0)
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(own)
         else:

@@ -223,7 +223,7 @@ def start(
 
 def check_fit(recipe: Recipe, model: Any) -> None:
     """Task and model must suit each other."""
-    made = type(TASKS[recipe.task_kind].blank(recipe.task, 1))
+    made = type(TASKS[recipe.task_kind].sample_batch(recipe.task, 1))
     if made not in model.reads:
         able = [name for name, kind in MODELS.items() if made in kind.reads]
         raise RecipeError(

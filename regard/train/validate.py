@@ -77,9 +77,9 @@ def sweep_loss(
     total, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
     loss = LOSSES[task.loss]()
     past: tuple[torch.Tensor, ...] = ()
-    for batch in task.sweep(store, settings.batch_tokens, thorough):
+    for batch in task.evaluation_batches(store, settings.batch_tokens, thorough):
         tokens += batch.tokens
-        if batch.goes_on:
+        if batch.continues:
             batch = dataclasses.replace(batch, past=past)
         with precision or nullcontext():
             found = loss(model, batch.to(device))

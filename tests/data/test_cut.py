@@ -17,7 +17,7 @@ def test_a_stream_goes_on_where_it_ended_and_leaves_out_nothing(vary):
     plan = Stream(1001, rows=4, context=16, seed=0, vary=vary)
     cuts = plan.epoch(3)
     assert len(cuts) == plan.batches
-    assert [cut.goes_on for cut in cuts] == [False, *[True] * (plan.batches - 1)]
+    assert [cut.continues for cut in cuts] == [False, *[True] * (plan.batches - 1)]
     for row in range(4):
         read = [place for cut in cuts for place in inputs(cut)[row]]
         assert read == list(range(row * 250, (row + 1) * 250))

@@ -142,7 +142,7 @@ def test_rescoring_an_answer_gives_its_score(kind):
     for row, (best, *_) in enumerate(found):
         written = [BOS, *best.ids, *([EOS] if best.ended else [])]
         target = torch.tensor([written + ([0] if len(written) == 1 else [])])
-        alone = batch.share(row, len(batch))
+        alone = batch.shard(row, len(batch))
         pair = type(batch)(
             alone.source, alone.source_lengths, target, torch.tensor([len(written) - 1])
         )
@@ -157,7 +157,7 @@ def test_alone_equals_batched(kind):
     settings = Settings(kind=kind, seed=3)
     together = DECODERS[kind](model, batch, limits(6), settings)
     for row in range(6):
-        alone = DECODERS[kind](model, batch.share(row, 6), limits(1), settings)
+        alone = DECODERS[kind](model, batch.shard(row, 6), limits(1), settings)
         assert ids(alone)[0] == ids(together)[row]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.batch import Pairs, Tokens
-from regard.decode import DECODERS, Limits, Settings, quickest
+from regard.decode import DECODERS, Limits, Settings, with_cuda_graphs
 from regard.decode.engine import Engine
 from regard.tasks.writer import as_prompt
 from tests.decode.test_engine import EVERY, WAYS, ask, prompts, wait_for
@@ -52,7 +52,7 @@ def test_captured_steps_write_what_plain_ones_do(kind, more, way, gpu):
         batch, limits = asked(kind, rows, gpu)
         settings = Settings(kind=way, num_beams=4, max_new_tokens=60)
         wanted = DECODERS[way](model, batch, limits, settings)
-        found = DECODERS[way](quickest(model, settings), batch, limits, settings)
+        found = DECODERS[way](with_cuda_graphs(model, settings), batch, limits, settings)
         assert assert_alike(found, wanted) >= 0.8
     assert model.captured["auto"].graphs, "nothing was captured"
 
@@ -64,7 +64,7 @@ def test_half_precision_answers_every_row(kind, way, gpu):
     model = make(kind, torch.bfloat16)
     batch, limits = asked(kind, 23, gpu, longest=90)
     settings = Settings(kind=way, num_beams=4, max_new_tokens=90)
-    found = DECODERS[way](quickest(model, settings), batch, limits, settings)
+    found = DECODERS[way](with_cuda_graphs(model, settings), batch, limits, settings)
     assert len(found) == 23 and all(row for row in found)
     assert all(h.score == h.score and abs(h.score) < 1e4 for row in found for h in row)
 
@@ -77,7 +77,7 @@ def test_autocast_answers_as_a_run_does(way, kind, gpu):
     settings = Settings(kind=way, num_beams=4, max_new_tokens=60)
     with torch.autocast("cuda", torch.bfloat16):
         wanted = DECODERS[way](model, batch, limits, settings)
-        found = DECODERS[way](quickest(model, settings), batch, limits, settings)
+        found = DECODERS[way](with_cuda_graphs(model, settings), batch, limits, settings)
     assert assert_alike(found, wanted, 0.05) >= 0.5
 
 
@@ -88,7 +88,7 @@ def test_compiled_steps_write_what_plain_ones_do(gpu):
     wanted = DECODERS["greedy"](model, batch, limits, settings)
     with warnings.catch_warnings():  # the compiler looks at gradients that it then warns of
         warnings.simplefilter("ignore")
-        found = DECODERS["greedy"](quickest(model, settings), batch, limits, settings)
+        found = DECODERS["greedy"](with_cuda_graphs(model, settings), batch, limits, settings)
     assert assert_alike(found, wanted) >= 0.8
 
 

@@ -110,7 +110,7 @@ def test_neighbours_change_nothing(kind, more):
     model, batch = small_model(kind, **more), random_batch(kind)
     together = model(batch)
     for row in range(len(batch)):
-        alone = batch.share(row, len(batch))
+        alone = batch.shard(row, len(batch))
         torch.testing.assert_close(model(alone)[0], together[row], atol=1e-5, rtol=1e-5)
 
 

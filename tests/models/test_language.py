@@ -44,7 +44,7 @@ def same_gradients(ours, theirs, pairs):
 def same_steps(model, batch, logits):
     """Read in two pieces, then token by token; the last two taken back and read again."""
     with torch.no_grad():
-        state = model.start(Tokens(batch.ids[:, :4], batch.counted))
+        state = model.start(Tokens(batch.ids[:, :4], batch.label_range))
         state.remember(4)
         found, state = model.extend(batch.inputs[:, 3:6], state)
         torch.testing.assert_close(found, logits[:, 3:6], atol=1e-4, rtol=1e-4)

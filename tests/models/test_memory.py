@@ -40,7 +40,7 @@ def sentence(ids, table, encoding, places):
 @torch.no_grad()
 def test_it_is_the_papers_formula(encoding, tie, linear):
     model, batch = make(encoding=encoding, tie=tie, hops=3, linear_start=0.5), random_stories()
-    model.train().at(0.4 if linear else 0.6)
+    model.train().on_progress(0.4 if linear else 0.6)
     for b in range(len(batch)):
         count = int(batch.counts[b])
         u = sentence(batch.question[b], model.asked, encoding, model.places)
@@ -100,13 +100,13 @@ def test_an_empty_story_is_answered_and_learned_from():
 
 def test_the_linear_start_ends_and_is_not_kept():
     model = make(linear_start=0.3)
-    model.at(0.3)
+    model.on_progress(0.3)
     assert bool(model.linear)
-    model.at(0.31)
+    model.on_progress(0.31)
     assert not bool(model.linear) and "linear" not in model.state_dict()
     batch = random_stories()
     softmax = model(batch)
-    model.at(0.1)  # answers go by softmax at any time
+    model.on_progress(0.1)  # answers go by softmax at any time
     assert torch.equal(model(batch), softmax)
     assert not torch.allclose(model.train()(batch), softmax)
     assert math.isclose(float(make(linear_start=0.0).linear), 0.0)

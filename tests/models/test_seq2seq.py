@@ -136,7 +136,7 @@ def test_the_reward_does_not_know_the_draw_it_judges():
     model = Seq2Seq(
         SIZES, Seq2SeqSettings(width=12, hidden=16, dropout=0.0, pick="hard", tie="none")
     )
-    batch = random_pairs(64).share(0, 1)
+    batch = random_pairs(64).shard(0, 1)
     seen = []
     model.baseline.register_forward_hook(lambda part, given, out: seen.append(given[0]))
     model.train()
@@ -155,8 +155,8 @@ def test_one_written_word_is_no_hop():
     """A picture of hops has a row for each; a translation of one row stays one."""
     import numpy as np
 
+    from regard.see.capture import AttentionReport
     from regard.see.capture import Look as Seen
-    from regard.see.capture import Sight
 
     look = Seen("align", "align", 0, ["<eos>"], ["Hi", "."], np.ones((1, 1, 2), np.float32) / 2)
-    assert Sight("Hi.", "", [look]).alignment().rows == ["<eos>"]
+    assert AttentionReport("Hi.", "", [look]).alignment().rows == ["<eos>"]

@@ -12,8 +12,8 @@ import regard
 from regard.data.read import whole_lines
 from regard.exchange.hf import read
 from regard.serve.app import make_app
-from regard.serve.hosted import Hosted
 from regard.serve.limits import Limits
+from regard.serve.served import ServedRun
 from regard.serve.server import bind, make_server
 
 
@@ -24,7 +24,7 @@ class Served:
         self.socket = bind("127.0.0.1", 0)
         self.port = self.socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.hosted = [Hosted(regard.load(folder), limits) for folder in folders]
+        self.hosted = [ServedRun(regard.load(folder), limits) for folder in folders]
         self.server = make_server(make_app(self.hosted, limits, api_key), limits)
         self.thread = threading.Thread(
             target=self.server.run, kwargs={"sockets": [self.socket]}, daemon=True

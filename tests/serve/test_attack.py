@@ -15,8 +15,8 @@ import torch
 import regard
 from regard.data.read import whole_lines
 from regard.errors import RegardError
-from regard.serve.hosted import Hosted, UnreadError
 from regard.serve.limits import Limits
+from regard.serve.served import ServedRun, UnreadError
 from regard.tasks.growing import begun, cut_at
 from tests.serve.conftest import Served
 
@@ -226,7 +226,7 @@ def test_what_may_begin_a_stop_text(text, stop, held):
 
 
 def test_a_stream_that_nobody_reads_is_given_up(folders):
-    hosted = Hosted(regard.load(folders["writer"]), Limits(unread=20))
+    hosted = ServedRun(regard.load(folders["writer"]), Limits(unread=20))
 
     async def ask():
         decode = hosted.settle({"kind": "greedy", "max_new_tokens": 200, "min_new_tokens": 200})
@@ -483,7 +483,7 @@ def test_short_memory_is_told_as_such(served, client):
 def test_names_are_escaped_in_metrics(folders, tmp_path):
     odd = tmp_path / 'a"b\\c\nd'
     odd.symlink_to(folders["judge"])
-    hosted = Hosted(regard.load(folders["judge"]), Limits())
+    hosted = ServedRun(regard.load(folders["judge"]), Limits())
     hosted.name = odd.name
     from regard.serve.metrics import Metrics
 
@@ -590,7 +590,7 @@ def test_a_streamed_beam_says_why_it_comes_whole(client):
 
 
 def test_a_run_that_draws_several_answers_can_be_asked_otherwise(folders):
-    hosted = Hosted(regard.load(folders["writer"], "decode.num_return_sequences=3"), Limits())
+    hosted = ServedRun(regard.load(folders["writer"], "decode.num_return_sequences=3"), Limits())
     try:
         for given in ({"temperature": 0}, {"kind": "greedy"}, {"kind": "beam", "num_beams": 2}):
             assert hosted.settle(given).num_return_sequences == 1

@@ -170,9 +170,9 @@ def test_shorter_pieces_are_worth_less(tmp_path):
     task, store = make(tmp_path, cut="stream", vary=0.2)
     for cut in task.plan(store, 64, 0).epoch(0)[:5]:
         batch = task.batch(store, cut)
-        assert batch.pace == batch.inputs.shape[1] / 16
+        assert batch.rate_scale == batch.inputs.shape[1] / 16
     task, store = make(tmp_path, cut="stream")
-    assert task.batch(store, task.plan(store, 64, 0).epoch(0)[-1]).pace == 1.0
+    assert task.batch(store, task.plan(store, 64, 0).epoch(0)[-1]).rate_scale == 1.0
 
 
 def test_packed_documents_begin_behind_an_end_and_are_numbered(tmp_path):
@@ -180,7 +180,7 @@ def test_packed_documents_begin_behind_an_end_and_are_numbered(tmp_path):
     task, store = make(tmp_path, "spaced", texts, "a.jsonl", cut="documents", context=24)
     batch = task.batch(store, task.plan(store, 96, 0).epoch(0)[0])
     for ids, numbers, (_, count) in zip(
-        batch.ids.tolist(), batch.documents.tolist(), batch.counted.tolist(), strict=True
+        batch.ids.tolist(), batch.documents.tolist(), batch.label_range.tolist(), strict=True
     ):
         for number in range(1, max(numbers) + 1):
             places = [i for i, n in enumerate(numbers) if n == number]
@@ -196,7 +196,7 @@ def test_packed_documents_begin_behind_an_end_and_are_numbered(tmp_path):
 def test_a_sweep_predicts_every_token_once(more, thorough, tmp_path):
     task, store = make(tmp_path, **more)
     met, size = [], len(store.flat("text"))
-    for batch in task.sweep(store, 64, thorough):
+    for batch in task.evaluation_batches(store, 64, thorough):
         met += batch.labels[batch.real].tolist()
     assert len(met) == size - 1
     assert sorted(met) == sorted(store.flat("text")[1:].tolist())
@@ -204,7 +204,7 @@ def test_a_sweep_predicts_every_token_once(more, thorough, tmp_path):
 
 def test_a_stride_gives_every_token_some_context(tmp_path):
     task, store = make(tmp_path, cut="windows", stride=4)
-    first = [b.counted[:, 0].tolist() for b in task.sweep(store, 64)]
+    first = [b.label_range[:, 0].tolist() for b in task.evaluation_batches(store, 64)]
     begins = [c for rows in first for c in rows]
     assert begins[0] == 0 and min(begins[1:]) >= 12
 

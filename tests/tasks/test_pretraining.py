@@ -106,8 +106,8 @@ def test_both_texts_are_told_apart(tmp_path):
 
 def test_words_are_hidden_whole(tmp_path):
     task, store = masked(tmp_path, whole_words=True)
-    goes_on = torch.from_numpy(task.goes_on)
-    assert goes_on.any()
+    continues = torch.from_numpy(task.continues)
+    assert continues.any()
     for _, batch in batches(task, store, epochs=3):
         chosen = torch.zeros_like(batch.ids, dtype=torch.bool)
         chosen.scatter_(1, batch.places, batch.real)
@@ -116,7 +116,7 @@ def test_words_are_hidden_whole(tmp_path):
         )
         # A half may begin within a word, where no other did.
         known = torch.isin(whole[:, :-1], torch.tensor(sorted(task.text.specials)))
-        inside = goes_on[whole[:, 1:]] & ~known
+        inside = continues[whole[:, 1:]] & ~known
         assert torch.equal(chosen[:, 1:][inside], chosen[:, :-1][inside])
 
 
@@ -136,7 +136,7 @@ def test_both_losses_are_means_and_do_not_depend_on_how_a_batch_is_cut(tmp_path)
     model = BERT(sizes, BERTSettings(16, 1, 2, positions=32, dropout=0, attention_dropout=0))
     loss = MaskedLoss()
     whole = loss(model, batch)
-    parts = [loss(model, batch.share(i, 3)) for i in range(3)]
+    parts = [loss(model, batch.shard(i, 3)) for i in range(3)]
     torch.testing.assert_close(whole.total, sum(part.total for part in parts))
     words, after = (whole.nll / batch.tokens).tolist()
     with torch.no_grad():
@@ -243,7 +243,7 @@ def test_scoring_reads_every_piece_once_whatever_the_budget(make, tmp_path):
 
     def swept(budget):
         found = []
-        for batch in task.sweep(store, budget):
+        for batch in task.evaluation_batches(store, budget):
             for row in range(len(batch)):
                 parts = (tensor[row].flatten().tolist() for tensor in batch.tensors()[:4])
                 found.append([[i for i in part if i] for part in parts])  # without padding

@@ -50,7 +50,7 @@ class Piece:
     count: int = 0  # tokens of the answer that come only now, whole: a beam's
 
 
-class Hosted:
+class ServedRun:
     """One run behind the server."""
 
     def __init__(self, run: Run, limits: Limits) -> None:
@@ -374,8 +374,8 @@ class Hosted:
         text = torch.tensor([ids], device=device)
         if len(ids) < 2:
             return [None] * len(ids)
-        counted = torch.zeros(1, 2, dtype=torch.long, device=device)
-        states = model.states(Tokens(text, counted)).states[0]  # (T, D)
+        label_range = torch.zeros(1, 2, dtype=torch.long, device=device)
+        states = model.states(Tokens(text, label_range)).states[0]  # (T, D)
         found: list[Token | None] = [None]
         for first in range(0, len(states), ROWS):
             logs = model.output(states[first : first + ROWS]).float().log_softmax(-1)  # (n, V)
