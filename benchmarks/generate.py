@@ -126,12 +126,12 @@ def main() -> None:
 
 def through_engine(engine: Engine, prompts: torch.Tensor, decode: Settings) -> list[list[int]]:
     """Each row as a request; all at once."""
-    left, found = threading.Semaphore(0), dict[int, list[int]]()
+    left, done = threading.Semaphore(0), dict[int, Done]()
 
     def teller(row: int) -> Callable[[object], None]:
         def tell(event: object) -> None:
             if isinstance(event, Done):
-                found[row] = event.answers[0].ids
+                done[row] = event
                 left.release()
 
         return tell
@@ -142,7 +142,10 @@ def through_engine(engine: Engine, prompts: torch.Tensor, decode: Settings) -> l
         assert engine.submit(Request(limits, decode, teller(row)))
     for _ in prompts:
         left.acquire()
-    return [found[row] for row in sorted(found)]
+    for ended in done.values():
+        if ended.error is not None:
+            raise ended.error
+    return [done[row].answers[0].ids for row in sorted(done)]
 
 
 def measure(
