@@ -26,11 +26,11 @@ from torch import Tensor, nn
 from regard.batch import Pairs, Sizes
 from regard.models.seq2seq import Seq2Seq, Seq2SeqSettings
 from regard.parts.score import SCORES
-from regard.train import loop, optim
-from regard.train.backward import make_backward
-from regard.train.distributed import World
-from regard.train.loss import TokenLoss
-from regard.train.settings import Settings
+from regard.training import loop, optim
+from regard.training.backward import make_backward
+from regard.training.distributed import World
+from regard.training.loss import TokenLoss
+from regard.training.settings import Settings
 
 
 class PlainLoop(nn.Module):

@@ -26,11 +26,11 @@ from transformers import BertConfig, BertForPreTraining, BertForSequenceClassifi
 from regard.batch import Labelled, Masked, Sizes, pad
 from regard.data.order import Order
 from regard.models.bert import BERT, BERTSettings
-from regard.train import loop, optim
-from regard.train.backward import make_backward
-from regard.train.distributed import World
-from regard.train.loss import ClassLoss, MaskedLoss
-from regard.train.settings import Settings
+from regard.training import loop, optim
+from regard.training.backward import make_backward
+from regard.training.distributed import World
+from regard.training.loss import ClassLoss, MaskedLoss
+from regard.training.settings import Settings
 
 VOCABULARY = 30522
 

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 from regard.batch import Sizes, Tokens
 from regard.models.gpt import GPT, GPTSettings
-from regard.train import loop, optim
-from regard.train.backward import make_backward
-from regard.train.cost import peak_rate
-from regard.train.distributed import World
-from regard.train.loss import TokenLoss
-from regard.train.settings import Settings
+from regard.training import loop, optim
+from regard.training.backward import make_backward
+from regard.training.cost import peak_rate
+from regard.training.distributed import World
+from regard.training.loss import TokenLoss
+from regard.training.settings import Settings
 
 VOCABULARY, PADDED = 50257, 50304
 

@@ -36,7 +36,7 @@ from regard.parts.attention import Attention
 from regard.parts.position import Sinusoid
 from regard.parts.score import SCORES
 from regard.see.compare import compare, read
-from regard.train.recipe import read as read_recipe
+from regard.training.recipe import read as read_recipe
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs/lectures"

@@ -33,11 +33,11 @@ from regard.models.transformer import Transformer
 from regard.parts import mask as masks
 from regard.parts.packed import pack
 from regard.text import BOS, EOS, PAD, SPECIALS, UNK
-from regard.train import loop, optim
-from regard.train.backward import make_backward
-from regard.train.distributed import World
-from regard.train.loss import TokenLoss
-from regard.train.settings import Settings as Train
+from regard.training import loop, optim
+from regard.training.backward import make_backward
+from regard.training.distributed import World
+from regard.training.loss import TokenLoss
+from regard.training.settings import Settings as Train
 from tests.marian import copy_marian
 
 SMOOTHING = 0.1

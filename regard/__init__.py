@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -26,20 +24,7 @@ _HOMES = {
 __all__ = ["__version__", "attend", "load", "train", "watch"]
 
 
-def _public(name: str) -> property:
-    def get(package: ModuleType) -> Any:
-        return getattr(import_module(f"regard.{_HOMES[name]}"), name)
-
-    def ignore(package: ModuleType, value: Any) -> None:
-        """Importing the room `regard.train` would otherwise hide the function of that name."""
-
-    return property(get, ignore)
-
-
-class _Regard(ModuleType):
-    """The package as a user sees it: the few public names, each fetched when it is asked for."""
-
-    attend, load, train, watch = (_public(name) for name in ("attend", "load", "train", "watch"))
-
-
-sys.modules[__name__].__class__ = _Regard
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'regard' has no attribute '{name}'")
+    return getattr(import_module(f"regard.{_HOMES[name]}"), name)

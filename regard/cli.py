@@ -96,14 +96,14 @@ def demo(
         console.print(f"{run} is trained already; --fresh trains it anew.")
         terminal.print_scores(console, json.loads((run / "results.json").read_text())["test"])
     trained = load(run)
-    inputs, references = trained.task.examples(trained.recipe.data.files("test"), Faults())
-    picked = range(0, len(inputs), max(1, len(inputs) // 10))[:10]
-    answers = trained.predict([inputs[i] for i in picked])
+    examples = trained.data("test", Faults()).examples
+    picked = [examples[i] for i in range(0, len(examples), max(1, len(examples) // 10))[:10]]
+    answers = trained.predict([example.source for example in picked])
     table = Table(
         "English", "French by the model", "French by a person", title="Ten of the test sentences"
     )
-    for i, answer in zip(picked, answers, strict=True):
-        table.add_row(inputs[i], answer.output, references[i])
+    for example, answer in zip(picked, answers, strict=True):
+        table.add_row(example.source, answer.output, example.target)
     console.print(table)
     picture = trained.see("The little cat is sleeping on my bed.").save(run / "alignment.png")
     console.print(f"\nWhat each French word looked at: {picture}", soft_wrap=True)
@@ -139,7 +139,7 @@ def recipes(
             first = config.find(each).read_text(encoding="utf-8").splitlines()[0]
             print(f"{each:{width}}  {first.removeprefix('#').strip()}")
     elif everything:
-        from .train.recipe import read
+        from .training.recipe import read
 
         print(config.write(read(name).rows("comment")), end="")
     else:
@@ -209,6 +209,7 @@ def predict(
     A language model writes on as you watch; all of standard input is then one prompt.
     """
     from . import terminal
+    from .tasks.task import Streams
 
     words = inputs or []
     overrides = [word for word in words if OVERRIDE.match(word)]
@@ -219,7 +220,7 @@ def predict(
     if draft is not None:
         device = [text for text in overrides if text.startswith("train.device=")]
         trained.use_draft(_load(draft, device))
-    writes_on = hasattr(trained.task, "stream")
+    writes_on = isinstance(trained.task, Streams)
     if given:
         source: Iterator[list[str]] = iter([given])
     elif file is not None:
@@ -422,14 +423,14 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
     import torch
 
     from .tasks import TASKS
-    from .train.cost import estimate
-    from .train.distil import make_loss
-    from .train.recipe import read
+    from .training.cost import estimate
+    from .training.distil import make_loss
+    from .training.recipe import read
 
     whole = read(recipe, settings or [])
     task = TASKS[whole.task_kind]
     batch = task.sample_batch(whole.task, whole.train.batch_tokens)
-    loss = make_loss(task, whole.train, torch.device("meta"))
+    loss = make_loss(task.loss, whole.train, torch.device("meta"))
     bill = estimate(whole.build, whole.usual_sizes(), whole.train, batch, loss)
     if as_json:
         print(json.dumps(bill))
@@ -455,7 +456,8 @@ def _load(run: Path, overrides: Sequence[str]) -> Run:
     device = "auto"
     kept = []
     for text in overrides:
-        if text.startswith(("model.", "text.", "train.")) and not text.startswith("train.device="):
+        free = text.startswith(("task.", "data.", "decode.", "train.device="))
+        if not free:
             raise RecipeError(
                 f"command line: '{text.partition('=')[0]}' was settled by training; it "
                 f"cannot change now."
@@ -468,14 +470,13 @@ def _load(run: Path, overrides: Sequence[str]) -> Run:
 
 def _check_same(name: str, settings: Sequence[str], folder: Path) -> None:
     """A run that is there must be what the recipe and the settings ask for."""
-    from .train.recipe import read, read_run
+    from .training.recipe import read, read_run
 
     asked, there = read(name, settings), read_run(folder)
-    other = [
-        f"[{section}]"
-        for section in ("task", "text", "model", "train")
-        if getattr(asked, section) != getattr(there, section)
+    sides = [
+        {"task": r.task, **r.sections, "model": r.model, "train": r.train} for r in (asked, there)
     ]
+    other = [f"[{section}]" for section in sides[0] if sides[0][section] != sides[1].get(section)]
     if asked.model_from != there.model_from:
         other.append("model.from")
     for part in ("train", "valid", "test"):

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from .errors import RecipeError
 
-SECTIONS = ("task", "data", "text", "model", "train", "decode")
+SECTIONS = ("task", "data", "model", "train", "decode")  # and those that a task has of its own
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -71,16 +71,17 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Given:
         raise RecipeError(f"{path.name}: not valid TOML: {error}.") from error
     given: Given = {section: {} for section in SECTIONS}
     for section, table in tables.items():
-        _check_section(section, path.name)
         if not isinstance(table, dict):
             raise RecipeError(
                 f"{path.name}: '{section}' must be a section, [{section}], but is a value."
             )
+        given.setdefault(section, {})
         for key, value in table.items():
             given[section][key] = Value(value, "recipe", path.name, _home(path, value))
     for text in overrides:
         section, key, value = parse_override(text)
-        given[section][key] = Value(value, "command line", "command line", Path.cwd())
+        said = Value(value, "command line", "command line", Path.cwd())
+        given.setdefault(section, {})[key] = said
     return given
 
 
@@ -103,7 +104,6 @@ def parse_override(text: str) -> tuple[str, str, Any]:
         raise RecipeError(
             f"command line: '{text}' must look like section.key=value, such as train.steps=100."
         )
-    _check_section(section, "command line")
     try:
         value = tomllib.loads(f"value = {literal}")["value"]
     except tomllib.TOMLDecodeError:
@@ -222,12 +222,16 @@ def anchor(value: Any, folder: Path) -> Any:
         raise RecipeError(f"'{value}': {error}") from error
 
 
-def _check_section(section: str, where: str) -> None:
-    if section not in SECTIONS:
-        raise RecipeError(
-            f"{where}: no section '{section}'{_nearest(section, SECTIONS)} There are "
-            f"{', '.join(SECTIONS)}."
-        )
+def check_sections(given: Given, own: Iterable[str], name: str) -> None:
+    """What a section says must be heard by somebody: the house, or the task."""
+    known = [*SECTIONS[:2], *own, *SECTIONS[2:]]
+    for section, keys in given.items():
+        if section not in known:
+            where = next((value.where for value in keys.values()), name)
+            raise RecipeError(
+                f"{where}: no section '{section}'{_nearest(section, known)} There are "
+                f"{', '.join(known)}."
+            )
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ from .see.card import told
 
 if TYPE_CHECKING:
     from .see.run import Run
-    from .train.events import Event
+    from .training.events import Event
 
 
 def console(stderr: bool = False) -> Console:
@@ -164,9 +164,12 @@ def print_logprobs(trained: Run, texts: Sequence[str], as_json: bool) -> None:
 
 def write_on(trained: Run, prompts: Sequence[str], first: int) -> None:
     """One text, piece by piece as it is written; several answers, or a beam, when they are done."""
-    decode = trained.recipe.decode
+    from .tasks.task import Streams
+
+    decode, task = trained.recipe.decode, trained.task
     for prompt in prompts:
-        if decode.overflow == "slide" and trained.task.slides(prompt, trained.model, decode):
+        slides = isinstance(task, Streams) and task.slides(prompt, trained.model, decode)
+        if decode.overflow == "slide" and slides:
             print(
                 f"regard: with its continuation the text is longer than the "
                 f"{trained.model.longest} tokens that the model can place; its beginning is "

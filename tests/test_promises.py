@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 import regard
 from regard.errors import RegardError
 from regard.parts.packed import Packed
-from regard.train import checkpoint
-from regard.train.schedule import SCHEDULES
+from regard.training import checkpoint
+from regard.training.schedule import SCHEDULES
 from tests.toys import sentences, translate, write_recipe
 from tests.train.test_gradient import run_ranks
 
@@ -549,7 +549,7 @@ def test_tensorboard_reads_what_is_logged(toy, tmp_path):
 @pytest.mark.parametrize("readable", [False, True])
 def test_energy_is_measured_by_codecarbon_or_estimated(toy, tmp_path, monkeypatch, readable):
     """The real tracker. Where no counter can be read, its own guess stands in for one here."""
-    from regard.train import cost
+    from regard.training import cost
 
     tracker = cost._tracker()
     if tracker is not None:
@@ -568,7 +568,7 @@ def test_energy_is_measured_by_codecarbon_or_estimated(toy, tmp_path, monkeypatc
 
 def test_what_a_killed_library_left_is_no_obstacle(toy, tmp_path):
     """The weights' library writes beside its file, under a name of its own."""
-    from regard.train.folder import is_ours
+    from regard.training.folder import is_ours
 
     assert is_ours(tmp_path / ".tmp5aE6TX") and not is_ours(tmp_path / ".tmp5aE6TXY.txt")
     small = ("train.steps=4", "train.save_every=2", "train.evaluate_every=2")

@@ -18,7 +18,7 @@ from regard.serve.completion import Completing
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.served import ServedRun
-from regard.train.recipe import read
+from regard.training.recipe import read
 from tests.toys import sentences, translate
 
 NAMES = config.names()

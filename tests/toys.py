@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from regard.batch import Masked, Pairs, Sizes, Stories, Tokens
+from regard.batch import Batch, Hidden, Ids, Nothing, Running, Sizes, Story, Tokens, Words
 from regard.models import MODELS
 
 WORDS = {
@@ -133,10 +133,27 @@ def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size
         return random_stories(rows, longest, seed, size)
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, size, (rows, longest + 1), generator=dice)
-    return Tokens(ids, torch.tensor([[0, longest]] * rows))
+    return tokens(ids, torch.tensor([[0, longest]] * rows))
 
 
-def random_texts(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Masked:
+def pairs(source, source_lengths, target, target_lengths) -> Batch[Ids, Words]:
+    """Sources and targets `bos y1 … yn eos`, of which `target_lengths` labels are real."""
+    return Batch(Ids(source, source_lengths), Words(target, target_lengths))
+
+
+def tokens(ids, label_range, documents=None, past=()) -> Batch[Running, Tokens]:
+    """Running text, of which all but the last token are read and all but the first asked for."""
+    return Batch(Running(ids[:, :-1], documents), Tokens(ids[:, 1:], label_range), tuple(past))
+
+
+def texts(ids, lengths, segments=None) -> Batch[Ids, Nothing]:
+    """Texts of which nothing is asked."""
+    return Batch(Ids(ids, lengths, segments), Nothing())
+
+
+def random_texts(
+    rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24
+) -> Batch[Ids, Hidden]:
     """Padded texts of random words, some of which are asked for."""
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, size, (rows, longest), generator=dice)
@@ -147,10 +164,10 @@ def random_texts(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24)
     places = torch.tensor([[0, 2, 3]] * rows)
     counts, follows = torch.full((rows,), 3), torch.arange(rows) % 2
     words = ids.gather(1, places)
-    return Masked(ids, lengths, segments, places, words, counts, follows, counts.float())
+    return Batch(Ids(ids, lengths, segments), Hidden(places, words, counts, follows))
 
 
-def random_stories(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Stories:
+def random_stories(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24):
     """Padded stories of random words."""
     dice = torch.Generator().manual_seed(seed)
     sentences = torch.randint(4, size, (rows, longest, 6), generator=dice)
@@ -159,17 +176,18 @@ def random_stories(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 2
     sentences[:, :, 4:] = 0
     sentences[torch.arange(longest) >= counts[:, None]] = 0
     question = torch.randint(4, size, (rows, 5), generator=dice)
-    return Stories(sentences, counts, question, question[:, 0])
+    asked = Tokens(question[:, :1], torch.tensor([[0, 1]] * rows))
+    return Batch(Story(sentences, counts, question), asked)
 
 
 def start(model, batch):
     """A state before the first step."""
-    if isinstance(batch, Pairs):
+    if isinstance(batch.asked, Words):
         return model.start(batch)
-    return model.start(Tokens(batch.ids[:, :1], batch.label_range))
+    return model.start(tokens(batch.read.ids[:, :1], batch.asked.label_range))
 
 
-def random_pairs(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24) -> Pairs:
+def random_pairs(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24):
     """Padded pairs of random ids."""
     dice = torch.Generator().manual_seed(seed)
     lengths = torch.randint(2, longest + 1, (2, rows), generator=dice)
@@ -180,4 +198,4 @@ def random_pairs(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24)
     columns = torch.arange(longest + 1)
     source[columns[:-1] >= lengths[0, :, None]] = 0
     target[columns > lengths[1, :, None]] = 0
-    return Pairs(source, lengths[0], target, lengths[1])
+    return pairs(source, lengths[0], target, lengths[1])

@@ -6,7 +6,9 @@ which is a pure function of seed and epoch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,14 +27,31 @@ class Cut:
     length: int  # inputs a row; one label more is read
     continues: bool = False  # each row goes on where the same row of the batch before ended
 
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, rows: slice) -> Cut:
+        """Some of its rows."""
+        return replace(self, starts=self.starts[rows])
+
+
+class Rows(Protocol):
+    """What a batch is made of: any sequence of which every n-th can be taken, for a rank."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: slice, /) -> Any: ...
+
 
 class Plan(Protocol):
     """Which rows make up which batch."""
 
     batches: int  # an epoch
 
-    def epoch(self, number: int) -> Any: ...
-    def largest(self) -> Any: ...
+    def epoch(self, number: int) -> Sequence[Any]:
+        """The rows of every batch, in the order they are used."""
+
+    def largest(self) -> Any:
+        """The worst batch there can be, to try memory with before the work begins."""
 
     def usual(self) -> Any:
         """A batch to count FLOPs a token on; running text is all alike."""
@@ -160,3 +179,29 @@ def check_size(size: int, where: str) -> None:
             f"{where}: there must be at least two tokens of text, but there "
             f"{'is one' if size else 'are none'}; nothing can be predicted from that."
         )
+
+
+class Pieces(Plan):
+    """Pieces of one length out of each text, so that no row holds two; shuffled in every epoch."""
+
+    def __init__(self, starts: Any, length: int, rows: int, seed: int) -> None:
+        self.seed, self.length = seed, length
+        texts = [(int(a), int(b)) for a, b in pairwise(starts)]
+        self.pieces = [
+            (begin, min(begin + length, end))
+            for first, end in texts
+            for begin in range(first, end, length)
+            if min(begin + length, end) - begin > 3  # of which something can be left out
+        ]
+        if not self.pieces:
+            raise DataError("the training data hold no text of four tokens or more.")
+        self.rows = min(rows, len(self.pieces))
+        self.batches = len(self.pieces) // self.rows
+
+    def epoch(self, number: int) -> list[list[tuple[int, int]]]:
+        order = np.random.default_rng((self.seed, number)).permutation(len(self.pieces))
+        order = order[: self.batches * self.rows].reshape(self.batches, self.rows)
+        return [[self.pieces[i] for i in rows] for rows in order]
+
+    def largest(self) -> list[tuple[int, int]]:
+        return [max(self.pieces, key=lambda piece: piece[1] - piece[0])] * self.rows

@@ -120,3 +120,19 @@ def bounds(longest: int, budget: int) -> list[int]:
     while edges[-1] < longest:
         edges.append(edges[-1] + max(1, edges[-1] // 8))
     return [min(edge, budget) for edge in edges]
+
+
+class Repeated:
+    """An order over rows of which some stand in it more than once."""
+
+    def __init__(self, order: Order, index: Rows) -> None:
+        self.order, self.index, self.batches = order, index, order.batches
+
+    def epoch(self, number: int) -> list[Rows]:
+        return [self.index[rows] for rows in self.order.epoch(number)]
+
+    def largest(self) -> Rows:
+        return self.index[self.order.largest()]
+
+    def usual(self) -> Rows:
+        return self.index[self.order.usual()]

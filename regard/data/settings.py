@@ -30,7 +30,7 @@ class Settings:
 
     def files(self, part: str) -> list[Path]:
         """The files of `train`, `valid` or `test`, all there."""
-        if not getattr(self, part):
+        if not self.named(part):
             raise DataError(f"data.{part}: the recipe names no file for this; set data.{part}.")
         paths = self.named(part)
         for path in paths:
@@ -41,7 +41,7 @@ class Settings:
 
     def named(self, part: str) -> list[Path]:
         """Which files they are, there or not."""
-        named: Files = getattr(self, part)
+        named: Files = vars(self)[part]
         paths = []
         for name in [named] if isinstance(named, str) else named:
             path = Path(self.root) / name

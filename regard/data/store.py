@@ -1,20 +1,22 @@
-"""Tokenised examples on disk, memory-mapped: what a run reads over and over.
+"""Typed arrays on disk, ragged by row and memory-mapped: what a run reads over and over.
 
-A store is a folder named by the content of all that made it. Each field (source, target, …) is two
-flat files: the ids of all rows one after another, and where each row begins. `store.json` has every
-file's size and a sum of each of its blocks, so that a damaged file is never taken for data.
+A store is a folder named by the content of all that made it. Each field (source, label, pixels, …)
+is two flat files: the items of all rows one after another, and where each row begins. An item is a
+number or an array of any shape. `store.json` has every field's type, every file's size and a sum of
+each of its blocks, so that a damaged file is never taken for data.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,31 +24,48 @@ from numpy.typing import NDArray
 from ..errors import DataError
 from .read import Faults
 
-BLOCK = 2**20  # bytes that have a sum of their own; a multiple of every number's size
+BLOCK = 2**20  # bytes that have a sum of their own
+
+
+class Field(NamedTuple):
+    """What one item of a field is: () for an id, (80,) for a frame, (3, 32, 32) for a picture."""
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+
+
+TEXT = Field("uint8")  # a row is a text in UTF-8
+
+
+def ids_below(size: int) -> Field:
+    """Ids of a vocabulary, or numbers of classes."""
+    return Field("uint16" if size <= 2**16 else "uint32")
 
 
 class Column:
     """Numbers on disk, mapped; a block of them is held against its sum when it is first touched."""
 
-    def __init__(self, path: Path, kind: str, size: int, sums: Sequence[int]) -> None:
+    def __init__(self, path: Path, field: Field, size: int, sums: Sequence[int]) -> None:
         if path.stat().st_size != size:
             raise damaged(path)
         # An empty file cannot be mapped; a plain view of a map is quicker than the map itself.
-        mapped = np.memmap(path, kind, "r").view(np.ndarray) if size else np.zeros(0, kind)
-        self.numbers: NDArray[np.integer[Any]] = mapped
+        self.bytes: NDArray[np.uint8] = (
+            np.memmap(path, np.uint8, "r").view(np.ndarray) if size else np.zeros(0, np.uint8)
+        )
+        self.items: NDArray[Any] = self.bytes.view(field.dtype).reshape(-1, *field.shape)
         self.path, self.sums = path, sums
-        self.shift = (BLOCK // mapped.itemsize).bit_length() - 1  # of a place to its block
+        self.size = self.items.itemsize * math.prod(field.shape)  # of an item
         self.new = np.ones(len(sums), np.bool_)  # blocks that nobody has touched yet
         self.checked = not sums
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self.items)
 
     def __getitem__(self, places: int | slice | NDArray[np.integer[Any]]) -> Any:
-        """One number, or an array of them; places in an array are counted from the front."""
+        """One item, or an array of them; places in an array are counted from the front."""
         if not self.checked:
             self._check(places)
-        return self.numbers[places]
+        return self.items[places]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self[:], dtype, copy=copy)
@@ -61,44 +80,54 @@ class Column:
             places = slice(places, places + 1 or None)
         if isinstance(places, slice):
             inside = range(*places.indices(len(self)))
-            ends = (inside[0], inside[-1]) if inside else (0, -1)
-            touched = np.arange(min(ends) >> self.shift, (max(ends) >> self.shift) + 1)
+            if not inside:
+                return
+            first, last = min(inside[0], inside[-1]), max(inside[0], inside[-1])
+            touched = np.arange(first * self.size // BLOCK, self._last_byte(last) // BLOCK + 1)
         else:
-            touched = places >> self.shift
-        if not (new := self.new[touched]).any():
+            touched = np.asarray(places, np.int64) * self.size // BLOCK
+            if BLOCK % self.size:  # an item may lie in several blocks
+                ends = self._last_byte(np.asarray(places, np.int64)) // BLOCK
+                pairs = set(zip(touched.flat, ends.flat, strict=True))
+                touched = np.array([b for low, high in pairs for b in range(low, high + 1)])
+        if not len(touched) or not (new := self.new[touched]).any():
             return
         for block in np.unique(touched[new]).tolist():
-            content = self.numbers[block << self.shift : (block + 1) << self.shift]
+            content = self.bytes[block * BLOCK : (block + 1) * BLOCK]
             if zlib.crc32(content.data) != self.sums[block]:
                 raise damaged(self.path)
             self.new[block] = False
         self.checked = not self.new.any()
 
+    def _last_byte(self, place: Any) -> Any:
+        return (place + 1) * self.size - 1
+
 
 def damaged(path: Path) -> DataError:
     return DataError(
-        f"{path.parent}: the tokenised data must be as they were written, but {path.name} is "
+        f"{path.parent}: the prepared data must be as they were written, but {path.name} is "
         "damaged; delete this folder, it will be made anew."
     )
 
 
 class Store:
-    """Rows of ids by field, read without loading the files."""
+    """Rows of items by field, read without loading the files."""
 
     def __init__(self, folder: Path) -> None:
         meta = json.loads((folder / "store.json").read_text())
         self.rows: int = meta["rows"]
         self.skipped: int = meta["skipped"]
-        self._ids: dict[str, Column] = {}
+        self._items: dict[str, Column] = {}
         self._starts: dict[str, NDArray[np.int64]] = {}
-        for name, (ids, starts) in meta["fields"].items():
-            self._ids[name] = Column(folder / f"{name}.ids", meta["type"], *ids)
+        for name, (dtype, shape, items, starts) in meta["fields"].items():
+            field = Field(dtype, tuple(shape))
+            self._items[name] = Column(folder / f"{name}.items", field, *items)
             # They are few, and all are looked at to plan the batches.
-            self._starts[name] = Column(folder / f"{name}.starts", "int64", *starts)[:]
+            self._starts[name] = Column(folder / f"{name}.starts", Field("int64"), *starts)[:]
 
     def flat(self, name: str) -> Column:
         """All rows one after another."""
-        return self._ids[name]
+        return self._items[name]
 
     def starts(self, name: str) -> NDArray[np.int64]:
         """Where each row begins in `flat`, and after the last where it ends."""
@@ -107,10 +136,23 @@ class Store:
     def lengths(self, name: str) -> NDArray[np.int32]:
         return np.diff(self._starts[name]).astype(np.int32)
 
-    def row(self, name: str, index: int) -> list[int]:
+    def array(self, name: str, index: int) -> NDArray[Any]:
+        """One row."""
         start, end = self._starts[name][index : index + 2]
-        ids: list[int] = self._ids[name][start:end].tolist()
+        items: NDArray[Any] = self._items[name][start:end]
+        return items
+
+    def row(self, name: str, index: int) -> list[int]:
+        ids: list[int] = self.array(name, index).tolist()
         return ids
+
+    def text(self, name: str, index: int) -> str:
+        return self.array(name, index).tobytes().decode("utf-8")
+
+    def first(self, name: str, rows: NDArray[np.integer[Any]]) -> NDArray[Any]:
+        """The first item of each row, of a field that has one in every row.  -> (B, …)"""
+        items: NDArray[Any] = self._items[name][self._starts[name][rows]]
+        return items
 
     def padded(
         self, name: str, rows: NDArray[np.integer[Any]], first: Sequence[int], last: Sequence[int]
@@ -124,29 +166,29 @@ class Store:
         ids = np.zeros((len(rows), len(first) + width + len(last)), np.int64)
         ids[:, : len(first)] = first
         body = ids[:, len(first) : len(first) + width]
-        body[real] = self._ids[name][(starts[:, None] + places)[real]]
+        body[real] = self._items[name][(starts[:, None] + places)[real]]
         ids[
             np.arange(len(rows))[:, None], (len(first) + counts)[:, None] + np.arange(len(last))
         ] = last
         return ids, counts + len(first) + len(last)
 
 
-Chunk = Mapping[str, Sequence[Sequence[int]]]  # rows of ids, by field
+Chunk = Mapping[str, Sequence[Any]]  # rows by field, each a list or an array of items
 
 
 def cached(
     cache: Path,
     files: Sequence[Path],
     marks: Iterable[str],
+    fields: Mapping[str, Field],
     chunks: Iterable[Chunk],
-    size: int,
     faults: Faults,
     what: str,
 ) -> Store:
-    """The files' rows as ids, from the cache where neither they nor `marks` have changed.
+    """The files' rows, from the cache where neither they nor `marks` have changed.
 
     `marks` is whatever else shaped the rows. `chunks` are read only where the rows are not there
-    yet; ids are below `size`, and there must be `what`, a row of it at least.
+    yet, and there must be `what`, a row of it at least.
     """
     folder = cache / fingerprint(files, *marks, str(faults.skip))
     if folder.is_dir():
@@ -154,7 +196,7 @@ def cached(
             return Store(folder)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
             shutil.rmtree(folder, ignore_errors=True)  # it is only a cache
-    return write(folder, chunks, size, faults, f"{files[0]}: there must be {what}")
+    return write(folder, fields, chunks, faults, f"{files[0]}: there must be {what}")
 
 
 def fingerprint(files: Sequence[Path], *others: str) -> str:
@@ -188,45 +230,38 @@ class Summed:
             rest = rest[room:]
 
 
-def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, wanted: str) -> Store:
+def write(
+    folder: Path,
+    fields: Mapping[str, Field],
+    chunks: Iterable[Chunk],
+    faults: Faults,
+    wanted: str,
+) -> Store:
     """Write chunks of rows beside `folder` and rename them into place: a store is whole or absent.
 
     How many lines were left out while the chunks were made is kept with the store.
     """
     before = faults.count
-    kind = np.uint16 if size <= 2**16 else np.uint32
     clean(folder.parent)
     work = folder.with_name(f"{folder.name}.part-{os.getpid()}")
     shutil.rmtree(work, ignore_errors=True)
     try:
         work.mkdir(parents=True)
-        rows, ends = 0, {}
-        ids, starts = dict[str, Summed](), dict[str, Summed]()
+        items = {name: Summed(work / f"{name}.items") for name in fields}
+        starts = {name: Summed(work / f"{name}.starts") for name in fields}
         try:
-            for chunk in chunks:
-                for name, lists in chunk.items():
-                    if name not in ids:
-                        ids[name] = Summed(work / f"{name}.ids")
-                        starts[name] = Summed(work / f"{name}.starts")
-                        starts[name].write(np.zeros(1, np.int64).tobytes())
-                        ends[name] = 0
-                    counts = np.fromiter(map(len, lists), np.int64, len(lists))
-                    flat = np.fromiter((i for row in lists for i in row), kind, int(counts.sum()))
-                    ids[name].write(flat.tobytes())
-                    starts[name].write((ends[name] + counts.cumsum()).tobytes())
-                    ends[name] += len(flat)
-                rows += len(next(iter(chunk.values())))
+            rows = write_rows(fields, chunks, items, starts)
         finally:
-            for file in (*ids.values(), *starts.values()):
+            for file in (*items.values(), *starts.values()):
                 file.file.close()
         if not rows:
             raise DataError(f"{wanted}, but there is none.")
         meta = {
             "rows": rows,
-            "type": np.dtype(kind).name,
             "skipped": faults.count - before,
             "fields": {
-                name: [[file.size, file.sums] for file in (ids[name], starts[name])] for name in ids
+                name: [*field, *([f.size, f.sums] for f in (items[name], starts[name]))]
+                for name, field in fields.items()
             },
         }
         (work / "store.json").write_text(json.dumps(meta))
@@ -243,12 +278,44 @@ def write(folder: Path, chunks: Iterable[Chunk], size: int, faults: Faults, want
     except OSError as error:
         shutil.rmtree(work, ignore_errors=True)
         raise DataError(
-            f"{folder}: the tokenised data could not be written ({error.strerror})."
+            f"{folder}: the prepared data could not be written ({error.strerror})."
         ) from error
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
     return Store(folder)
+
+
+def write_rows(
+    fields: Mapping[str, Field],
+    chunks: Iterable[Chunk],
+    items: Mapping[str, Summed],
+    starts: Mapping[str, Summed],
+) -> int:
+    """Chunk after chunk, one after another; how many rows there were."""
+    rows, ends = 0, dict.fromkeys(fields, 0)
+    for file in starts.values():
+        file.write(np.zeros(1, np.int64).tobytes())
+    for chunk in chunks:
+        for name, field in fields.items():
+            flat, counts = flatten(chunk[name], field)
+            items[name].write(flat.tobytes())
+            starts[name].write((ends[name] + counts.cumsum()).tobytes())
+            ends[name] += len(flat)
+        rows += len(next(iter(chunk.values())))
+    return rows
+
+
+def flatten(rows: Sequence[Any], field: Field) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The items of all rows one after another, and how many each has."""
+    counts = np.fromiter(map(len, rows), np.int64, len(rows))
+    if rows and isinstance(rows[0], list) and not field.shape:
+        flat = np.fromiter((i for row in rows for i in row), field.dtype, int(counts.sum()))
+        return flat, counts
+    if rows and isinstance(rows[0], bytes):
+        return np.frombuffer(b"".join(rows), np.uint8), counts
+    arrays = [np.asarray(row, field.dtype).reshape(-1, *field.shape) for row in rows]
+    return np.concatenate(arrays or [np.zeros((0, *field.shape), field.dtype)]), counts
 
 
 def sync(path: Path) -> None:

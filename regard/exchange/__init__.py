@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..train.run import Run
+from ..training.run import Run
 from . import ctranslate2, hf, onnx
 
 # What `regard export --to` picks from.

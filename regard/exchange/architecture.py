@@ -77,5 +77,5 @@ def must(ok: bool, what: str) -> None:
 def must_be(settings: Any, **values: Any) -> None:
     """Settings that have no counterpart unless they are these."""
     for key, value in values.items():
-        found = getattr(settings, key)
+        found = vars(settings)[key]
         must(found == value, f"model.{key}={found!r}")

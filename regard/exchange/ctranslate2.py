@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RunError
-from ..train.checkpoint import write_text
-from ..train.run import Run
+from ..tasks.task import Writes
+from ..training.checkpoint import write_text
+from ..training.run import Run
 from . import hf
 from .folder import must_be_new
 
@@ -35,7 +36,7 @@ def write(run: Run, folder: Path) -> str:
                 # Its own reader of Marians drops a word and begins with a zero vector, as published
                 # ones do; the one that it builds on leaves the weights as they are.
                 model = transformers.AutoModelForSeq2SeqLM.from_pretrained(Path(between) / "hf")
-                model.config.normalize_before = run.model.settings.residual == "pre"  # type: ignore[union-attr]
+                model.config.normalize_before = run.model.settings.residual == "pre"
                 model.config.normalize_embedding = False
                 spec = BartLoader().get_model_spec(model)
                 name_words(spec, run)
@@ -69,12 +70,14 @@ def how_to_ask(run: Run) -> dict[str, Any]:
     Everything else that it is not told here is as the run has it.
     """
     decode, text = run.recipe.decode, hf.texts_of(run)[-1]
-    length = "max_length" if run.recipe.task_kind == "language" else "max_decoding_length"
+    assert isinstance(run.task, Writes)
+    never = run.task.never_written
+    length = "max_length" if run.task.writes_on else "max_decoding_length"
     options: dict[str, Any] = {
         "beam_size": decode.num_beams if decode.kind == "beam" else 1,
         length: decode.max_new_tokens,
         length.replace("max", "min"): decode.min_new_tokens,
-        "suppress_sequences": [[name] for name in text.tokens(run.task.never_written)],
+        "suppress_sequences": [[name] for name in text.tokens(never)],
         "repetition_penalty": decode.repetition_penalty,
         "no_repeat_ngram_size": decode.no_repeat_ngram_size,
     }

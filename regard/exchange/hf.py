@@ -14,14 +14,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import config as recipes
+from ..batch import Label
 from ..decode import Settings as Decode
 from ..errors import RunError
-from ..tasks import TASKS
+from ..tasks import TASKS, Task
+from ..tasks.task import HasText, Imports, Labels, Streams, Writes
 from ..text import Frame, Text
-from ..train import checkpoint
-from ..train.folder import Hold, clear
-from ..train.recipe import Recipe, resolve
-from ..train.run import Run
+from ..training import checkpoint
+from ..training.folder import Hold, clear
+from ..training.recipe import Recipe, resolve
+from ..training.run import Run
 from . import folder as folders
 from . import vocabulary
 from .architecture import Architecture, Config, shown, wanted
@@ -110,7 +112,7 @@ def read(folder: Path, run: Path) -> str:
     shapes = without_repeats(stored.shapes(), architecture, config)
     stored.check(shapes)
     recipe = recipe_of(folder, run, architecture, task_kind, config, shapes)
-    depth = recipe.model.depth + getattr(recipe.model, "decoder_depth", 0)
+    depth = recipe.model.depth + vars(recipe.model).get("decoder_depth", 0)
     if depth > len(shapes):
         raise RunError(
             f"{folder / 'config.json'}: each of {depth} blocks must have tensors, but there are "
@@ -242,7 +244,7 @@ def make_recipe(
     name: str, task: str, model: str, settings: Any, config: Config, more: dict[str, Any]
 ) -> Recipe:
     """A recipe that says what was imported, as if it had been trained with it."""
-    longest = getattr(settings, "positions", 512)
+    longest = vars(settings).get("positions", 512)
     said: dict[str, dict[str, Any]] = {
         "task": {"kind": task, **more},
         "data": {"train": ""},
@@ -267,18 +269,16 @@ def make_recipe(
 
 def make_task(
     recipe: Recipe, texts: list[Any], config: Config, folder: Path, shapes: Mapping[str, Tensor]
-) -> Any:
-    kind = TASKS[recipe.task_kind]
-    if recipe.task_kind in ("classify", "tag"):
+) -> Task:
+    kind, labels = TASKS[recipe.task_kind], list[str]()
+    if kind.names_classes:
         kinds = ("single_label_classification", "multi_label_classification", "regression")
         wanted(config, "problem_type", None, *kinds)
         labels = labels_of(
             config, folder, max((len(s) for s in shapes.values() if s.dim()), default=0)
         )
-        return kind.imported(recipe.task, texts[0], labels, config)
-    if recipe.task_kind == "translate":
-        return kind(recipe.task, texts[0], texts[-1])
-    return kind(recipe.task, texts[0])
+    assert issubclass(kind, Imports)
+    return kind.imported(recipe.task, texts, labels, config)
 
 
 def labels_of(config: Config, folder: Path, most: int) -> list[str]:
@@ -326,7 +326,7 @@ def write(run: Run, folder: Path) -> str:
     )
     (folder / "model.safetensors").chmod(0o644)
     # Segments are said only where the model tells them apart: others have no row for the second.
-    told = ["token_type_ids"] if getattr(settings, "segments", 0) > 1 else []
+    told = ["token_type_ids"] if vars(settings).get("segments", 0) > 1 else []
     write_vocabulary(run, folder, config, ["input_ids", *told, "attention_mask"])
     if run.recipe.task_kind == "embed":
         write_modules(run, folder)
@@ -339,13 +339,13 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
     task, text = run.recipe.task_kind, texts_of(run)[-1]
     choices = {
         "bert": "distilbert"
-        if getattr(settings, "segments", 1) == 0
+        if vars(settings).get("segments", 1) == 0
         else "roberta"
         if text.pad == 1
         else "bert",
-        "gpt": "llama" if getattr(settings, "position", "") == "rotary" else "gpt2",
+        "gpt": "llama" if vars(settings).get("position") == "rotary" else "gpt2",
         "t5": "t5",
-        "transformer": "pegasus" if getattr(settings, "residual", "") == "pre" else "marian",
+        "transformer": "pegasus" if vars(settings).get("residual") == "pre" else "marian",
     }
     model = run.recipe.model_kind
     if model not in choices:
@@ -368,11 +368,12 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
         config["pad_token_id"] = pad
     if config.get("is_encoder_decoder"):
         config |= {"decoder_start_token_id": text.bos}
-    if labels := getattr(run.task, "labels", None):
+    labels = run.task.labels if isinstance(run.task, Labels) else []
+    if labels:
         config["id2label"] = {str(i): name for i, name in enumerate(labels)}
         config["label2id"] = {name: i for i, name in enumerate(labels)}
-    predicts = getattr(run.task, "predicts", "class")
-    if task == "classify":
+    predicts = run.task.predicts if isinstance(run.task, Labels) else ""
+    if run.task.sizes.asked is Label:
         config["problem_type"] = {
             "class": "single_label_classification",
             "classes": "multi_label_classification",
@@ -383,16 +384,17 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
     return architecture, config
 
 
-def texts_of(run: Run) -> list[Any]:
-    task: Any = run.task
-    return [task.text] if hasattr(task, "text") else [task.source, task.target]
+def texts_of(run: Run) -> list[Text]:
+    """The vocabularies that it reads and writes, of which both may be one."""
+    assert isinstance(run.task, HasText)
+    return list(run.task.texts.values())
 
 
 def padding(run: Run) -> int:
     """The entry that fills a row up: the end where there is no other, as GPT-2's users have it."""
-    text: Text = texts_of(run)[-1]
+    text = texts_of(run)[-1]
     # A class is told by the last entry that is not padding, which an end must then not be.
-    ends = run.recipe.task_kind == "classify" and text.frame.last
+    ends = run.task.sizes.asked is Label and text.frame.last
     return text.eos if text.pad < 0 and not ends else text.pad
 
 
@@ -401,11 +403,11 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
 
     `inputs` is what a model there is called with, and so what its tokenizer has to make.
     """
-    text, task = texts_of(run)[0], run.recipe.task_kind
+    text, task = texts_of(run)[0], run.task
     tokenizer = text.tokenizer
-    if task != "language":
+    if not isinstance(task, Streams):
         tokenizer = vocabulary.framed(text, single=bool(config.get("is_encoder_decoder")))
-    elif run.task.begins:  # behind the end of another text
+    elif task.begins:  # behind the end of another text
         tokenizer = vocabulary.placed(text, Frame([text.eos], [], [], []))
     tokenizer.save(str(folder / "tokenizer.json"))
     roles = {"bos": text.bos, "eos": text.eos, "unk": text.unk, "pad": padding(run)}
@@ -421,7 +423,7 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
     about |= {"model_max_length": run.model.longest or 10**9, "clean_up_tokenization_spaces": False}
     about["model_input_names"] = list(inputs)
     checkpoint.write_text(folder / "tokenizer_config.json", json.dumps(about, indent=2) + "\n")
-    if task == "language" or config.get("is_encoder_decoder"):
+    if isinstance(task, Writes):
         said = generation(run, config)
         checkpoint.write_text(folder / "generation_config.json", json.dumps(said, indent=2) + "\n")
 
@@ -438,13 +440,14 @@ def generation(run: Run, config: Config) -> dict[str, Any]:
         said["early_stopping"] = decode.early_stopping
     said["do_sample"] = decode.kind == "sample"  # said even where not: their pipelines would draw
     if decode.kind == "sample":
-        said |= {key: getattr(decode, key) for key in ("temperature", "top_k", "top_p")}
-        said |= {key: getattr(decode, key) for key in ("min_p", "typical_p")}
+        drawn = ("temperature", "top_k", "top_p", "min_p", "typical_p")
+        said |= {key: vars(decode)[key] for key in drawn}
     usual = Decode()
     for key in ("repetition_penalty", "no_repeat_ngram_size", "min_new_tokens"):
-        if getattr(decode, key) != getattr(usual, key):
-            said[key] = getattr(decode, key)
+        if vars(decode)[key] != vars(usual)[key]:
+            said[key] = vars(decode)[key]
     # What is never written here is not written there.
+    assert isinstance(run.task, Writes)
     if banned := run.task.never_written:
         said |= {"bad_words_ids": [[i] for i in banned], "renormalize_logits": True}
     return said

@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..batch import Labelled, Pairs, Texts, Tokens
+from ..batch import Batch, Ids, Label, Nothing, Running, Tokens, Words
 from ..errors import RunError
-from ..train.checkpoint import write_text
-from ..train.run import Run
+from ..tasks.task import Labels
+from ..training.checkpoint import write_text
+from ..training.run import Run
 from .folder import must_be_new
 from .hf import texts_of, write_vocabulary
 
@@ -28,12 +29,11 @@ class Encoder(nn.Module):
         self.model, self.normalise = model, normalise
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
-        batch = Texts(ids, mask.sum(1), segments)
-        scores: Tensor = self.model(batch)
+        scores: Tensor = self.model(Batch(Ids(ids, mask.sum(1), segments), Nothing()))
         if self.normalise:
             scores = nn.functional.normalize(scores, dim=-1)
         # One vector of a text has no places.
-        return scores[:, 0] if self.model.asked in ("text", "vector") else scores
+        return scores[:, 0] if self.model.asked in (Label, Nothing) else scores
 
 
 class Reader(Encoder):
@@ -52,8 +52,7 @@ class Writer(Encoder):
 
     def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
         label_range = ids.new_zeros(ids.shape[0], 2)  # len() would fix how many rows there are
-        padded = torch.cat((ids, ids[:, :1]), 1)  # the last column is a label only
-        scores: Tensor = self.model(Tokens(padded, label_range))
+        scores: Tensor = self.model(Batch(Running(ids), Tokens(ids, label_range)))
         return scores
 
 
@@ -63,9 +62,7 @@ class Judge(Encoder):
     inputs = ("input_ids", "attention_mask")
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
-        one = torch.ones(ids.shape[0])
-        batch = Labelled(ids, mask.sum(1), torch.zeros_like(ids), one, one, one)
-        scores: Tensor = self.model(batch)
+        scores: Tensor = self.model(Batch(Ids(ids, mask.sum(1)), Nothing()))
         return scores[:, 0]
 
 
@@ -77,7 +74,7 @@ class Translator(Encoder):
     def forward(self, ids: Tensor, mask: Tensor, written: Tensor) -> Tensor:
         padded = torch.cat((written, written[:, :1]), 1)
         lengths = ids.new_ones(ids.shape[0])
-        scores: Tensor = self.model(Pairs(ids, mask.sum(1), padded, lengths))
+        scores: Tensor = self.model(Batch(Ids(ids, mask.sum(1)), Words(padded, lengths)))
         return scores
 
 
@@ -102,7 +99,7 @@ def write(run: Run, folder: Path) -> str:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            kind(run.model, getattr(run.recipe.task, "normalise", False)).eval(),
+            kind(run.model, vars(run.recipe.task).get("normalise", False)).eval(),
             tuple(example),
             str(folder / "model.onnx"),
             input_names=list(kind.inputs),
@@ -117,8 +114,8 @@ def write(run: Run, folder: Path) -> str:
     # What the vocabulary makes of a text is what the graph takes.
     write_vocabulary(run, folder, config, [n for n in kind.inputs if n != "decoder_input_ids"])
     about: dict[str, Any] = {"bos": text.bos, "eos": text.eos, "pad": text.pad}
-    if labels := getattr(run.task, "labels", None):
-        about["labels"] = labels
+    if isinstance(run.task, Labels) and run.task.labels:
+        about["labels"] = run.task.labels
     write_text(folder / "regard.json", json.dumps({"task": run.recipe.task_kind, **about}) + "\n")
     return f"model.onnx ({', '.join(kind.inputs)} -> scores)"
 
@@ -126,9 +123,9 @@ def write(run: Run, folder: Path) -> str:
 def kind_of(run: Run) -> type[Encoder]:
     model = run.recipe.model_kind
     if model == "bert":
-        return Encoder if getattr(run.recipe.model, "segments", 0) > 1 else Reader
+        return Encoder if run.recipe.model.segments > 1 else Reader
     if model == "gpt":
-        return Judge if run.recipe.task_kind == "classify" else Writer
+        return Judge if run.task.sizes.asked is Label else Writer
     if model in ("transformer", "t5"):
         return Translator
     raise RunError(

@@ -1,7 +1,6 @@
 """One file a model; `MODELS` is what `model.kind` picks from."""
 
-from typing import Any
-
+from ..model import Model
 from .bert import BERT
 from .gpt import GPT
 from .memory import Memory
@@ -12,7 +11,7 @@ from .transformer import Transformer
 from .xl import XL
 from .xlnet import XLNet
 
-MODELS: dict[str, Any] = {
+MODELS: dict[str, type[Model]] = {
     "transformer": Transformer,
     "seq2seq": Seq2Seq,
     "memory": Memory,

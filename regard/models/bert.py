@@ -9,17 +9,31 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Answered, Labelled, Masked, ModelOutput, Sizes, Tagged, Texts
+from ..batch import (
+    Asked,
+    Batch,
+    Hidden,
+    Ids,
+    Label,
+    ModelOutput,
+    Nothing,
+    Sizes,
+    Span,
+    Tags,
+    Tensors,
+    Tokens,
+)
+from ..model import Looks, Model
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
-from ..parts.embedding import Embedding
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
 from ..parts.pool import POOLS
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
+from .door import make_door
 
 
 @dataclass(frozen=True)
@@ -49,23 +63,25 @@ class BERTSettings:
     ] = "tanh"
 
 
-class BERT(nn.Module):
+class BERT(Model):
     """Each token looks at all of its text (Devlin et al. 2019).
 
-    Texts -> scores: of hidden words (B, M, V), of a text (B, 1, C), of its tokens (B, T, C), or a
+    -> scores: of hidden words (B, M, V), of a text (B, 1, C), of its tokens (B, T, C), or a
     vector (B, 1, D), as asked.
     """
 
     Settings = BERTSettings
-    reads: ClassVar[tuple[type, ...]] = (Texts, Masked, Labelled, Tagged, Answered)
-    looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
-    heads: ClassVar = ("pooler", "transform", "next", "output")  # what differs with what is asked
+    reads = (Ids,)
+    answers = (Hidden, Tokens, Label, Tags, Span, Nothing)
+    doors, stacks = ("embedding", "segments", "embedding_norm"), ("blocks",)
+    heads = ("pooler", "transform", "next", "output")
+    looks: ClassVar[Looks] = {"blocks.*.attention": ("inputs", "inputs")}
 
     def __init__(self, sizes: Sizes, settings: BERTSettings = BERTSettings()) -> None:
-        super().__init__()
-        self.settings, s = settings, settings
-        self.asked, self.longest = sizes.asked, s.positions if s.position == "learned" else None
-        self.embedding = Embedding(sizes.source, s.width, self._position(), scale=1.0)
+        super().__init__(sizes, settings)
+        s, self.asked = settings, sizes.asked
+        self.longest = s.positions if s.position == "learned" else None
+        self.embedding = make_door(sizes, s.width, self._position(), scale=1.0)
         self.segments = nn.Embedding(s.segments, s.width) if s.segments else None
         self.embedding_norm = NORMS[s.norm](s.width, s.epsilon)
         self.dropout = nn.Dropout(s.dropout)
@@ -73,16 +89,16 @@ class BERT(nn.Module):
         self.norm = (
             NORMS[s.norm](s.width, s.epsilon) if RESIDUALS[s.residual].final else nn.Identity()
         )
-        if s.pooler != "none" or self.asked == "text":
+        if s.pooler != "none" or self.asked is Label:
             bend = nn.ReLU() if s.pooler == "relu" else nn.Tanh()
             self.pooler = nn.Sequential(nn.Linear(s.width, s.width), bend)
-        if self.asked == "words":
+        if self.asked not in (Label, Tags, Span, Nothing):
             self.transform = nn.Sequential(
                 nn.Linear(s.width, s.width), nn.GELU(), NORMS[s.norm](s.width, s.epsilon)
             )
             self.next = nn.Linear(s.width, 2) if s.pooler != "none" else None
             self.output = Output(s.width, sizes.source, self.embedding.tokens, bias=True)
-        elif self.asked in ("text", "tokens"):
+        elif self.asked is not Nothing:
             self.output = Output(s.width, sizes.classes, bias=True)
         for name, weight in self.named_parameters():
             if weight.dim() > 1:
@@ -90,38 +106,41 @@ class BERT(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    def forward(self, batch: Texts) -> Tensor:
-        states = self.states(batch).states
-        return states if self.asked == "vector" else self.output(states)
+    def forward(self, batch: Batch[Tensors, Asked]) -> Tensor:
+        return self.states(batch).states if self.asked is Nothing else super().forward(batch)
 
-    def states(self, batch: Texts) -> ModelOutput:
-        """All but the output layer."""
-        x = self.encode(batch)
-        if isinstance(batch, Masked):
-            hidden = x.gather(1, batch.places[..., None].expand(-1, -1, x.shape[2]))  # (B, M, D)
-            follows = self.next(self.pooler(x[:, 0])) if self.next is not None else None
-            return ModelOutput(self.transform(hidden), follows=follows)
-        if self.asked == "words":
-            return ModelOutput(self.transform(x))
-        if self.asked == "tokens":
+    def states(self, batch: Batch[Tensors, Asked]) -> ModelOutput:
+        x, lengths = self.encode(batch.read)
+        if self.asked in (Tags, Span):
             return ModelOutput(self.dropout(x))
-        pooled = POOLS[self.settings.pool](x, batch.lengths)
-        if self.asked == "text":
+        if self.asked not in (Label, Nothing):
+            return self.words(x, batch.asked)
+        pooled = POOLS[self.settings.pool](x, lengths)
+        if self.asked is Label:
             pooled = self.dropout(self.pooler(pooled))
         return ModelOutput(pooled[:, None])
 
-    def encode(self, batch: Texts) -> Tensor:
-        """-> (B, T, D)"""
-        positions = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-        mask = None if batch.full else masks.padding(batch.lengths, batch.ids.shape[1])
-        x = self.embedding(batch.ids, positions)
-        if self.segments is not None:
-            x = x + self.segments(batch.segments.clamp_max(self.settings.segments - 1))
+    def words(self, x: Tensor, asked: Asked) -> ModelOutput:
+        """What tells the hidden words, or all where nobody says which are hidden."""
+        if not isinstance(asked, Hidden):
+            return ModelOutput(self.transform(x))
+        hidden = x.gather(1, asked.places[..., None].expand(-1, -1, x.shape[2]))  # (B, M, D)
+        follows = self.next(self.pooler(x[:, 0])) if self.next is not None else None
+        return ModelOutput(self.transform(hidden), follows=follows)
+
+    def encode(self, read: Tensors) -> tuple[Tensor, Tensor]:
+        """-> (B, T, D), and how many of each row are real (B,)"""
+        x, lengths = self.embedding.enter(read)
+        positions = torch.arange(x.shape[1], device=x.device)
+        mask = None if lengths is None else masks.padding(lengths, x.shape[1])
+        if self.segments is not None and isinstance(read, Ids) and read.segments is not None:
+            x = x + self.segments(read.segments.clamp_max(self.settings.segments - 1))
         x = self.dropout(self.embedding_norm(x))
         for block in self.blocks:
             x = block(x, mask=mask, positions=positions)
-        out: Tensor = self.norm(x)
-        return out
+        if lengths is None:
+            lengths = torch.full((len(x),), x.shape[1], device=x.device)
+        return self.norm(x), lengths
 
     def _block(self) -> Block:
         s = self.settings

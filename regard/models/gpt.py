@@ -9,18 +9,19 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Labelled, ModelOutput, Sizes, Tokens
+from ..batch import Asked, Batch, Ids, Label, ModelOutput, Running, Sizes, Tokens
+from ..model import Looks
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
-from ..parts.embedding import Embedding
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
 from ..parts.pool import last
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
-from ..parts.stack import Stack
+from .door import make_door
+from .stack import Stack
 
 
 @dataclass(frozen=True)
@@ -55,30 +56,31 @@ class GPTSettings:
 class GPT(Stack):
     """Each token looks at itself and those before it (Radford et al. 2018, 2019).
 
-    Tokens -> logits (B, T, V). With rotary positions, RMS norm, a gated feed-forward, no biases and
+    -> logits (B, T, V). With rotary positions, RMS norm, a gated feed-forward, no biases and
     fewer key heads it is Llama's architecture.
     """
 
     Settings = GPTSettings
-    reads: ClassVar[tuple[type, ...]] = (Tokens, Labelled)
-    looks: ClassVar = {"blocks.*.attention": ("inputs", "inputs")}
-    heads: ClassVar = ("output",)  # what differs with what is asked
-    carries = False  # every batch is read by itself
-    packs = True  # documents side by side stay apart
+    reads = (Running, Ids)
+    answers = (Tokens, Label)
+    doors, stacks = ("embedding",), ("blocks",)
+    looks: ClassVar[Looks] = {"blocks.*.attention": ("inputs", "inputs")}
+    heads = ("output",)
+    packs = True
 
     def __init__(self, sizes: Sizes, settings: GPTSettings = GPTSettings()) -> None:
-        super().__init__()
-        self.settings, s = settings, settings
+        super().__init__(sizes, settings)
+        s = settings
         self.longest = s.positions
-        self.embedding = Embedding(sizes.target, s.width, self._position(), s.dropout, scale=1.0)
+        self.embedding = make_door(sizes, s.width, self._position(), s.dropout, scale=1.0)
         self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
         final = RESIDUALS[s.residual].final
         self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
         words = Output(s.width, sizes.target, self.embedding.tokens if s.tie else None)
-        if sizes.asked == "words":
-            self.output = words
-        else:  # the words are told too, for their loss beside the class's
+        if sizes.asked is Label:  # the words are told too, for their loss beside the class's
             self.words, self.output = words, Output(s.width, sizes.classes)
+        else:
+            self.output = words
         for name, weight in self.named_parameters():
             if weight.dim() > 1:
                 # Every block adds twice to the residual path; together they keep its variance.
@@ -87,22 +89,18 @@ class GPT(Stack):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    def forward(self, batch: Tokens | Labelled) -> Tensor:
-        logits: Tensor = self.output(self.states(batch).states)
-        return logits  # (B, T, V), or (B, 1, C) of a class
+    def states(self, batch: Batch[Running | Ids, Asked]) -> ModelOutput:
+        read, x = batch.read, self.read(batch.read)
+        if isinstance(read, Ids):  # the last token has seen the whole text
+            return ModelOutput(last(x, read.lengths)[:, None], words=x)
+        return ModelOutput(x)
 
-    def states(self, batch: Tokens | Labelled) -> ModelOutput:
-        if isinstance(batch, Labelled):  # the last token has seen the whole text
-            x = self.read(batch.ids, None)
-            return ModelOutput(last(x, batch.lengths)[:, None], words=x)
-        return ModelOutput(self.read(batch.inputs, batch.documents))
-
-    def read(self, ids: Tensor, documents: Tensor | None) -> Tensor:
-        """(B, T) -> (B, T, D)"""
-        positions, mask = torch.arange(ids.shape[1], device=ids.device), None
-        if documents is not None:
-            positions, mask = masks.places(documents), masks.same(documents)
-        x = self.embedding(ids, positions)
+    def read(self, read: Running | Ids) -> Tensor:
+        """-> (B, T, D)"""
+        positions, mask = torch.arange(read.ids.shape[1], device=read.ids.device), None
+        if isinstance(read, Running) and read.documents is not None:
+            positions, mask = masks.places(read.documents), masks.same(read.documents)
+        x, _ = self.embedding.enter(read, positions)
         for block in self.blocks:
             x = block(x, mask=mask, causal=True, positions=positions)
         out: Tensor = self.norm(x)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import ModelOutput, Sizes, Stories
+from ..batch import Batch, ModelOutput, Sizes, Story, Tokens
+from ..model import Looks, Model
 from ..parts.attention import Attend
 from ..parts.output import Output
 from ..parts.score import Dot
@@ -61,8 +62,8 @@ class Hop(nn.Module):
         return torch.where(linear, plain, soft)[:, 0]
 
 
-class Memory(nn.Module):
-    """End-to-end memory network (Sukhbaatar et al. 2015).  Stories -> logits (B, 1, V)
+class Memory(Model):
+    """End-to-end memory network (Sukhbaatar et al. 2015).  -> logits (B, 1, V)
 
     q ← q + Σ a v, hop by hop; gated, q ← g Σ a v + (1 - g) q with g = sigmoid(W q + b),
     a W for each hop (Liu & Perez 2017). A linear start leaves the softmax out while training
@@ -70,14 +71,14 @@ class Memory(nn.Module):
     """
 
     Settings = MemorySettings
-    reads: ClassVar[tuple[type, ...]] = (Stories,)
-    looks: ClassVar = {"hops.*": ("question", "story")}
-    longest = None
+    reads = (Story,)
+    answers = (Tokens,)
+    looks: ClassVar[Looks] = {"hops.*": ("question", "story")}
     linear: Tensor  # whether the softmax is left out
 
     def __init__(self, sizes: Sizes, settings: MemorySettings = MemorySettings()) -> None:
-        super().__init__()
-        self.settings, s = settings, settings
+        super().__init__(sizes, settings)
+        s = settings
         tables = s.hops + 1 if s.tie == "adjacent" else 2
         # With adjacent tying, hop h finds by table h and reads by table h + 1; the question is
         # embedded by the first, and the answer written by the last.
@@ -98,22 +99,18 @@ class Memory(nn.Module):
         self.register_buffer("linear", torch.tensor(False), persistent=False)
 
     def on_progress(self, part: float) -> None:
-        """Told before every step how much of the training is done."""
         self.linear.fill_(part <= self.settings.linear_start)
 
-    def forward(self, batch: Stories) -> Tensor:
-        logits: Tensor = self.output(self.states(batch).states)
-        return logits  # (B, 1, V)
-
-    def states(self, batch: Stories) -> ModelOutput:
-        told = torch.arange(batch.sentences.shape[1], device=batch.counts.device)
-        mask = told < batch.counts[:, None]  # (B, M)
-        ages = self.ages(batch.counts, told)
-        q = self.encode(batch.question, self.asked)  # (B, D)
+    def states(self, batch: Batch[Story, Tokens]) -> ModelOutput:
+        read = batch.read
+        told = torch.arange(read.sentences.shape[1], device=read.counts.device)
+        mask = told < read.counts[:, None]  # (B, M)
+        ages = self.ages(read.counts, told)
+        q = self.encode(read.question, self.asked)  # (B, D)
         adjacent = self.settings.tie == "adjacent"
         linear = self.linear & self.training  # what answers, answers by softmax
         memories = [
-            self.encode(batch.sentences, words) + time(ages)  # (B, M, D)
+            self.encode(read.sentences, words) + time(ages)  # (B, M, D)
             for words, time in zip(self.words, self.times, strict=True)
         ]
         for number, hop in enumerate(self.hops):

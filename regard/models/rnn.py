@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import ModelOutput, Sizes, Tokens
+from ..batch import Batch, ModelOutput, Running, Sizes, Tokens
+from ..model import Model
 from ..parts.output import Output
 from ..parts.recurrent import (
     CELLS,
@@ -44,23 +45,22 @@ class RNNSettings:
     tie: Annotated[bool, "write with the vectors that it reads with"] = True
 
 
-class RNN(nn.Module):
-    """h_t = f(x_t, h_{t-1}), and the next word from h_t.  Tokens -> logits (B, T, V)
+class RNN(Model):
+    """h_t = f(x_t, h_{t-1}), and the next word from h_t.  -> logits (B, T, V)
 
     The dropouts keep one mask through time (Merity et al. 2018, "Regularizing and optimizing LSTM
     language models").
     """
 
     Settings = RNNSettings
-    reads: ClassVar[tuple[type, ...]] = (Tokens,)
-    looks: ClassVar[dict[str, tuple[str, str]]] = {}  # there is no attention to look into
-    longest = None
-    carries = True  # a batch of a stream goes on from the one before
+    reads = (Running,)
+    answers = (Tokens,)
+    carries = True
     packs = False  # documents side by side would run into each other
 
     def __init__(self, sizes: Sizes, settings: RNNSettings = RNNSettings()) -> None:
-        super().__init__()
-        self.settings, s = settings, settings
+        super().__init__(sizes, settings)
+        s = settings
         self.tokens = nn.Embedding(sizes.target, s.width)
         nn.init.uniform_(self.tokens.weight, -0.1, 0.1)
         last = s.width if s.tie else s.hidden
@@ -70,15 +70,11 @@ class RNN(nn.Module):
         if not s.tie:
             nn.init.uniform_(self.output.weight, -0.1, 0.1)
 
-    def forward(self, batch: Tokens) -> Tensor:
-        logits: Tensor = self.output(self.states(batch).states)
-        return logits  # (B, T, V)
-
-    def states(self, batch: Tokens) -> ModelOutput:
+    def states(self, batch: Batch[Running, Tokens]) -> ModelOutput:
         s = self.settings
         past = list(batch.past) or self.begin(len(batch))
         words = word_dropout(self.tokens.weight, s.embedding_dropout, self.training)
-        x = F.embedding(batch.inputs, words)  # (B, T, D)
+        x = F.embedding(batch.read.ids, words)  # (B, T, D)
         x = locked_dropout(x, s.input_dropout, self.training)
         x, past = self.recurrent(x, past)
         dropped = locked_dropout(x, s.dropout, self.training)
@@ -92,11 +88,11 @@ class RNN(nn.Module):
         """The state before the first token."""
         return self.recurrent.begin(self.tokens.weight, rows)
 
-    def start(self, batch: Tokens) -> State[Carried]:
+    def start(self, batch: Batch[Running, Tokens]) -> State[Carried]:
         """Read a prompt, all but its last token, which the first step reads."""
         past = Carried(self.begin(len(batch)))
-        if batch.inputs.shape[1]:
-            _, past.vectors = self.recurrent(self.tokens(batch.inputs), past.vectors)
+        if batch.read.ids.shape[1]:
+            _, past.vectors = self.recurrent(self.tokens(batch.read.ids), past.vectors)
         return State(past)
 
     def extend(self, tokens: Tensor, state: State[Carried]) -> tuple[Tensor, State[Carried]]:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import ModelOutput, Pairs, Sizes
+from ..batch import Batch, Ids, ModelOutput, Sizes, Tensors, Words
+from ..model import Looks, Model
 from ..parts import mask as masks
 from ..parts.align import Align, Aligned, Look
 from ..parts.output import Output
 from ..parts.pick import PICKS, Hard
+from ..parts.position import NoPosition
 from ..parts.recurrent import CELLS, Reader, Recurrent
 from ..parts.score import SCORES
 from ..parts.state import Carried, Memory, Source, State
 from ..parts.window import WINDOWS
+from .door import make_door
 
 AT_A_TIME = 1024  # words whose chances are looked up together, to reward a draw
 
@@ -72,30 +75,30 @@ class Past(NamedTuple):
         return [*self.hidden, *(x for x in self[1:] if x is not None)]
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Model):
     """One net reads, another writes, and looks at what was read before each word.
 
     Sutskever et al. 2014 without attention; Bahdanau et al. 2015 and Luong et al. 2015 with it.
-    Pairs -> logits (B, T, V)
+    -> logits (B, T, V)
     """
 
     Settings = Seq2SeqSettings
-    reads: ClassVar[tuple[type, ...]] = (Pairs,)
-    longest = None
+    reads = (Ids,)
+    answers = (Words,)
+    doors = ("source", "target")
 
     def __init__(self, sizes: Sizes, settings: Seq2SeqSettings = Seq2SeqSettings()) -> None:
-        super().__init__()
-        self.settings, s = settings, settings
+        super().__init__(sizes, settings)
+        s = settings
         assert s.attention != "none" or (s.feed != "context" and not s.coverage), (
             "attention is 'none', so there is no context to feed and nothing to cover; set "
             "model.attention to plain or separate"
         )
-        self.source = nn.Embedding(sizes.source, s.width)
+        self.source = make_door(sizes, s.width, NoPosition(), scale=1.0)
         self.target = nn.Embedding(sizes.target, s.width)
-        for table in (self.source, self.target):
-            nn.init.normal_(table.weight, std=s.width**-0.5)
+        nn.init.normal_(self.target.weight, std=s.width**-0.5)
         if s.tie == "all" and sizes.shared:
-            self.target = self.source
+            self.target = self.source.tokens
         self.output = Output(s.width, sizes.target, None if s.tie == "none" else self.target)
         self.reader = Reader(s.cell, s.width, s.hidden, s.depth, s.bidirectional, s.dropout)
         fed = {"none": 0, "attended": s.width, "context": s.hidden}[s.feed]
@@ -105,7 +108,8 @@ class Seq2Seq(nn.Module):
         # Each layer begins with what the same layer of the reader ended with.
         self.bridge = nn.ModuleList(nn.Linear(s.hidden, each * s.hidden) for _ in range(s.depth))
         self.align = self._align() if s.attention != "none" else None
-        self.looks = {"align": ("outputs", "source")} if self.align else {}
+        looks: Looks = {"align": ("outputs", "source")} if self.align else {}
+        self.looks = looks  # type: ignore[misc]  # without attention there is nothing to see
         self.join = nn.Linear(s.hidden * (2 if self.align else 1), s.width)
         rewarded = self.align is not None and s.pick == "hard"
         self.baseline = nn.Linear(s.hidden, 1) if rewarded else None
@@ -113,14 +117,10 @@ class Seq2Seq(nn.Module):
         self.by_step = s.feed != "none" or s.coverage
         self.dropout = nn.Dropout(s.dropout)
 
-    def forward(self, batch: Pairs) -> Tensor:
-        logits: Tensor = self.output(self.states(batch).states)
-        return logits  # (B, T, V)
-
-    def states(self, batch: Pairs) -> ModelOutput:
+    def states(self, batch: Batch[Tensors, Words]) -> ModelOutput:
         """All steps at once where none needs what the one before it came to."""
-        past, source = self.read(batch)
-        x = self.dropout(self.target(batch.inputs))  # (B, T, D)
+        past, source = self.read(batch.read)
+        x = self.dropout(self.target(batch.asked.inputs))  # (B, T, D)
         states, looked = [], []
         for piece in x.split(1, 1) if self.by_step else [x]:
             state, past, aligned = self.advance(piece, past, source)
@@ -132,12 +132,14 @@ class Seq2Seq(nn.Module):
         found = [aligned for aligned in looked if aligned is not None]
         weights, picked = (torch.cat([a[i] for a in found], 2) for i in (1, 2))
         query = torch.cat([a.query for a in found], 1)  # (B, T, W)
-        return ModelOutput(whole, penalty=self.reward(whole, query, batch, weights, picked))
+        return ModelOutput(whole, penalty=self.reward(whole, query, batch.asked, weights, picked))
 
-    def read(self, batch: Pairs) -> tuple[Past, Source | None]:
+    def read(self, read: Tensors) -> tuple[Past, Source | None]:
         """The source as the decoder meets it: where it begins, and what it can look at."""
-        words = self.dropout(self.source(batch.source))  # (B, S, D)
-        memory, lasts = self.reader(words, batch.source_lengths)  # (B, S, W)
+        words, lengths = self.source.enter(read)  # (B, S, D)
+        if lengths is None:
+            lengths = torch.full((len(words),), words.shape[1], device=words.device)
+        memory, lasts = self.reader(self.dropout(words), lengths)  # (B, S, W)
         hidden = [
             vector
             for bridge, last in zip(self.bridge, lasts, strict=True)
@@ -145,10 +147,10 @@ class Seq2Seq(nn.Module):
         ]
         rows = len(memory)
         fed = memory.new_zeros(rows, words.shape[2]) if self.settings.feed == "attended" else None
-        past = Past(hidden, torch.zeros_like(batch.source_lengths), fed)
+        past = Past(hidden, torch.zeros_like(lengths), fed)
         if self.align is None:
             return past, None
-        mask = masks.padding(batch.source_lengths, memory.shape[1])
+        mask = masks.padding(lengths, memory.shape[1])
         if self.settings.coverage:
             past = past._replace(covered=memory.new_zeros(rows, self.align.heads, memory.shape[1]))
         return past, Source(*self.align.remember(memory), mask, 1)
@@ -181,7 +183,7 @@ class Seq2Seq(nn.Module):
         return looked
 
     def reward(
-        self, states: Tensor, query: Tensor, batch: Pairs, weights: Tensor, picked: Tensor
+        self, states: Tensor, query: Tensor, asked: Words, weights: Tensor, picked: Tensor
     ) -> Tensor:
         """The sampled gradient of a draw: how much likelier the right word was than expected after
         it, times the gradient of the draw's own log-probability (Williams 1992; Xu et al. 2015).
@@ -194,11 +196,11 @@ class Seq2Seq(nn.Module):
         with torch.no_grad():
             pairs = zip(
                 states.flatten(0, 1).split(AT_A_TIME),
-                batch.labels.flatten().split(AT_A_TIME),
+                asked.labels.flatten().split(AT_A_TIME),
                 strict=True,
             )
             found = [-F.cross_entropy(self.output(x), y, reduction="none") for x, y in pairs]
-            gain = torch.cat(found).unflatten(0, batch.labels.shape) * batch.real  # (B, T)
+            gain = torch.cat(found).unflatten(0, asked.labels.shape) * asked.real  # (B, T)
             if self.by_step:
                 gain = gain.flip(1).cumsum(1).flip(1)
         expected = self.baseline(query.detach())[..., 0].float()  # (B, T)
@@ -207,12 +209,12 @@ class Seq2Seq(nn.Module):
         entropy = -(shares * shares.clamp_min(1e-9).log()).sum((1, 3))
         loss = (expected - gain) ** 2 - (gain - expected.detach()) * chance
         loss = loss - self.settings.exploration * entropy
-        mean: Tensor = (loss * batch.real).sum() / batch.real.sum().clamp_min(1)
+        mean: Tensor = (loss * asked.real).sum() / asked.real.sum().clamp_min(1)
         return mean
 
-    def start(self, batch: Pairs) -> State[Carried]:
+    def start(self, batch: Batch[Tensors, Words]) -> State[Carried]:
         """Read the source once, and what is needed of it."""
-        past, source = self.read(batch)
+        past, source = self.read(batch.read)
         memory = None
         if source is not None:
             memory = Memory([source.keys], [source.values], source.mask)

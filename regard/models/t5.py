@@ -9,11 +9,11 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import ModelOutput, Pairs, Sizes
+from ..batch import Batch, Ids, ModelOutput, Sizes, Tensors, Words
+from ..model import Looks, Model
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
-from ..parts.embedding import Embedding
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
@@ -21,6 +21,7 @@ from ..parts.position import NoPosition
 from ..parts.relative import Buckets
 from ..parts.score import SCORES
 from ..parts.state import Cache, Memory, State
+from .door import make_door
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,17 @@ class T5Settings:
     scaled: Annotated[bool, "divide by √width before writing (T5, not v1.1)"] = True
 
 
-class T5(nn.Module):
+class T5(Model):
     """An encoder and a decoder whose heads add a number for each distance; no layer has a bias.
 
-    Raffel et al. 2020.  Pairs -> logits (B, T, V)
+    Raffel et al. 2020.  -> logits (B, T, V)
     """
 
     Settings = T5Settings
-    reads: ClassVar[tuple[type, ...]] = (Pairs,)
-    looks: ClassVar = {
+    reads = (Ids,)
+    answers = (Words,)
+    doors, stacks = ("embedding",), ("encoder", "decoder")
+    looks: ClassVar[Looks] = {
         "encoder.*.attention": ("source", "source"),
         "decoder.*.attention": ("outputs", "inputs"),
         "decoder.*.cross": ("outputs", "source"),
@@ -65,10 +68,10 @@ class T5(nn.Module):
     longest = None  # any distance has a bucket
 
     def __init__(self, sizes: Sizes, settings: T5Settings = T5Settings()) -> None:
-        super().__init__()
+        super().__init__(sizes, settings)
         assert sizes.shared, "T5 reads and writes one vocabulary; set text.joint=true"
-        self.settings, s = settings, settings
-        self.embedding = Embedding(sizes.source, s.width, NoPosition(), s.dropout, scale=1.0)
+        s = settings
+        self.embedding = make_door(sizes, s.width, NoPosition(), s.dropout, scale=1.0)
         self.encoder_bias = Buckets(s.heads, s.buckets, s.farthest)
         self.decoder_bias = Buckets(s.heads, s.buckets, s.farthest, causal=True)
         self.encoder = nn.ModuleList(self._block(cross=False) for _ in range(s.depth))
@@ -84,33 +87,28 @@ class T5(nn.Module):
         self.scale = s.width**-0.5 if s.scaled else 1.0
         self._begin()
 
-    def forward(self, batch: Pairs) -> Tensor:
-        logits: Tensor = self.output(self.states(batch).states)
-        return logits  # (B, T, V)
-
-    def states(self, batch: Pairs) -> ModelOutput:
-        """All but the output layer, for a loss that need not hold all logits."""
-        memory, memory_mask = self.encode(batch)
-        x = self.embedding(batch.inputs)  # (B, T, D)
+    def states(self, batch: Batch[Tensors, Words]) -> ModelOutput:
+        memory, memory_mask = self.encode(batch.read)
+        x = self.embedding(batch.asked.inputs)  # (B, T, D)
         places = torch.arange(x.shape[1], device=x.device)
         bias = self.decoder_bias(places, places)
         for block in self.decoder:
             x = block(x, bias=bias, causal=True, memory=memory, memory_mask=memory_mask)
         return ModelOutput(self._finish(x))
 
-    def encode(self, batch: Pairs) -> tuple[Tensor, Tensor]:
+    def encode(self, read: Tensors) -> tuple[Tensor, Tensor]:
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""
-        mask = masks.padding(batch.source_lengths, batch.source.shape[1])
-        x = self.embedding(batch.source)  # (B, S, D)
+        x, lengths = self.embedding.enter(read)  # (B, S, D)
+        mask = masks.real(x, lengths)
         places = torch.arange(x.shape[1], device=x.device)
         bias = self.encoder_bias(places, places)
         for block in self.encoder:
             x = block(x, mask=mask, bias=bias)
         return self.dropout(self.encoder_norm(x)), mask
 
-    def start(self, batch: Pairs) -> State[Cache]:
+    def start(self, batch: Batch[Tensors, Words]) -> State[Cache]:
         """Read the source once; each decoder block projects its keys and values once."""
-        memory, mask = self.encode(batch)
+        memory, mask = self.encode(batch.read)
         kept = [block.cross.remember(memory) for block in self.decoder]  # type: ignore[union-attr,operator]
         keys, values = ([kv[i].contiguous() for kv in kept] for i in (0, 1))
         s = self.settings

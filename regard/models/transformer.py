@@ -9,7 +9,8 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import ModelOutput, Pairs, Sizes
+from ..batch import Batch, Ids, ModelOutput, Sizes, Tensors, Words
+from ..model import Looks, Model
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
@@ -20,6 +21,7 @@ from ..parts.output import Output
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
 from ..parts.state import Cache, Memory, State
+from .door import make_door
 
 
 @dataclass(frozen=True)
@@ -52,24 +54,25 @@ class TransformerSettings:
     output_bias: Annotated[bool, "a bias on the vocabulary scores"] = False
 
 
-class Transformer(nn.Module):
-    """Attention is all you need: figure 1 of Vaswani et al. 2017.  Pairs -> logits (B, T, V)"""
+class Transformer(Model):
+    """Attention is all you need: figure 1 of Vaswani et al. 2017.  -> logits (B, T, V)"""
 
     Settings = TransformerSettings
-    reads: ClassVar[tuple[type, ...]] = (Pairs,)
-    # Which tokens look (rows) at which (columns), by part name; a query is named by what it writes.
-    looks: ClassVar = {
+    reads = (Ids,)
+    answers = (Words,)
+    doors, stacks = ("source", "target"), ("encoder", "decoder")
+    looks: ClassVar[Looks] = {
         "encoder.*.attention": ("source", "source"),
         "decoder.*.attention": ("outputs", "inputs"),
         "decoder.*.cross": ("outputs", "source"),
     }
 
     def __init__(self, sizes: Sizes, settings: TransformerSettings = TransformerSettings()) -> None:
-        super().__init__()
-        self.settings, s = settings, settings
+        super().__init__(sizes, settings)
+        s = settings
         # The longest sequence that can be placed; None: any.
         self.longest = s.positions if s.position == "learned" else None
-        self.source = Embedding(sizes.source, s.width, self._position(), s.dropout)
+        self.source = make_door(sizes, s.width, self._position(), s.dropout)
         self.target = Embedding(sizes.target, s.width, self._position(), s.dropout)
         if s.tie == "all" and sizes.shared:
             self.target.tokens = self.source.tokens
@@ -85,32 +88,27 @@ class Transformer(nn.Module):
         self.encoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
         self.decoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
 
-    def forward(self, batch: Pairs) -> Tensor:
-        logits: Tensor = self.output(self.states(batch).states)
-        return logits  # (B, T, V)
-
-    def states(self, batch: Pairs) -> ModelOutput:
-        """All but the output layer, for a loss that need not hold all logits."""
-        memory, memory_mask = self.encode(batch)
-        x = self.target(batch.inputs)  # (B, T, D)
+    def states(self, batch: Batch[Tensors, Words]) -> ModelOutput:
+        memory, memory_mask = self.encode(batch.read)
+        x = self.target(batch.asked.inputs)  # (B, T, D)
         positions = torch.arange(x.shape[1], device=x.device)
         for block in self.decoder:
             # Padding stands after the words, where causal queries never look.
             x = block(x, causal=True, positions=positions, memory=memory, memory_mask=memory_mask)
         return ModelOutput(self.decoder_norm(x))
 
-    def encode(self, batch: Pairs) -> tuple[Tensor, Tensor]:
+    def encode(self, read: Tensors) -> tuple[Tensor, Tensor]:
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""
-        mask = masks.padding(batch.source_lengths, batch.source.shape[1])
-        x = self.source(batch.source)  # (B, S, D)
+        x, lengths = self.source.enter(read)  # (B, S, D)
+        mask = masks.real(x, lengths)
         positions = torch.arange(x.shape[1], device=x.device)
         for block in self.encoder:
             x = block(x, mask=mask, positions=positions)
         return self.encoder_norm(x), mask
 
-    def start(self, batch: Pairs) -> State[Cache]:
+    def start(self, batch: Batch[Tensors, Words]) -> State[Cache]:
         """Read the source once; each decoder block projects its keys and values once."""
-        memory, mask = self.encode(batch)
+        memory, mask = self.encode(batch.read)
         kept = [block.cross.remember(memory) for block in self.decoder]  # type: ignore[union-attr,operator]
         keys, values = ([kv[i].contiguous() for kv in kept] for i in (0, 1))
         s = self.settings

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import ModelOutput, Sizes, Tokens
+from ..batch import Batch, ModelOutput, Running, Sizes, Tensors, Tokens
+from ..model import Looks
 from ..parts import mask as masks
 from ..parts.block import Block
-from ..parts.embedding import Embedding
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
 from ..parts.position import NoPosition
 from ..parts.relative import RelativeAttention
-from ..parts.stack import Stack
+from .door import make_door
+from .stack import Stack
 
 
 @dataclass(frozen=True)
@@ -49,21 +50,23 @@ class XLSettings:
 class XL(Stack):
     """Queries look at their segment and at a memory of the one before (Dai et al. 2019).
 
-    Tokens -> logits (B, T, V). The memory is every block's input at the last tokens, without
+    -> logits (B, T, V). The memory is every block's input at the last tokens, without
     gradient: (B, L, M, D).
     """
 
     Settings = XLSettings
-    reads: ClassVar[tuple[type, ...]] = (Tokens,)
-    looks: ClassVar[dict[str, Any]] = {"blocks.*.attention": ("inputs", "inputs")}
-    carries = True  # a batch of a stream goes on from the one before
-    packs = True  # documents side by side stay apart
+    reads: ClassVar[tuple[type[Tensors], ...]] = (Running,)
+    answers = (Tokens,)
+    doors, stacks = ("embedding",), ("blocks",)
+    looks: ClassVar[Looks] = {"blocks.*.attention": ("inputs", "inputs")}
+    carries = True
+    packs = True
     longest = None  # distances, unlike positions, have no end
 
     def __init__(self, sizes: Sizes, settings: XLSettings = XLSettings()) -> None:
-        super().__init__()
-        self.settings, s = settings, settings
-        self.embedding = Embedding(sizes.target, s.width, NoPosition(), s.dropout)
+        super().__init__(sizes, settings)
+        s = settings
+        self.embedding = make_door(sizes, s.width, NoPosition(), s.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
         final = RESIDUALS[s.residual].final
         self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
@@ -80,17 +83,13 @@ class XL(Stack):
     @property
     def memory(self) -> int:
         """Tokens that are remembered now: scoring may look further back than training did."""
-        s = self.settings
+        s: XLSettings = self.settings
         return s.memory if self.training else s.evaluation_memory or s.memory
 
-    def forward(self, batch: Tokens) -> Tensor:
-        logits: Tensor = self.output(self.states(batch).states)
-        return logits  # (B, T, V)
-
-    def states(self, batch: Tokens) -> ModelOutput:
-        (past,) = batch.past or self.begin(len(batch))
-        x = self.embedding(batch.inputs)  # (B, T, D)
-        mask = masks.same(batch.documents) if batch.documents is not None else None
+    def states(self, batch: Batch[Running, Tokens]) -> ModelOutput:
+        read, (past,) = batch.read, batch.past or self.begin(len(batch))
+        x = self.embedding(read.ids)  # (B, T, D)
+        mask = masks.same(read.documents) if read.documents is not None else None
         met: list[Tensor] = []
         for layer, block in enumerate(self.blocks):
             met.append(x.detach())

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..batch import ModelOutput, Permuted, Sizes, Tokens
+from ..batch import Batch, ModelOutput, Permuted, Running, Sizes, Tensors, Tokens
+from ..model import Looks
 from ..parts.block import Block
 from ..parts.relative import RelativeAttention
 from ..parts.state import Cache, State
@@ -23,14 +24,14 @@ class XLNet(XL):
     """Two streams (Yang et al. 2019, section 2.3): content knows its own token, query does not.
 
     The query stream starts from one learned vector everywhere, and looks at the content of the
-    tokens that come before its own in the order. Permuted -> logits (B, M, V); Tokens, whose order
-    is the text's own, -> logits (B, T, V).
+    tokens that come before its own in the order. Permuted text -> logits (B, M, V); running text,
+    whose order is its own, -> logits (B, T, V).
     """
 
     Settings = XLNetSettings
-    reads: ClassVar[tuple[type, ...]] = (Tokens, Permuted)
+    reads: ClassVar[tuple[type[Tensors], ...]] = (Running, Permuted)
     packs = False
-    looks: ClassVar = {
+    looks: ClassVar[Looks] = {
         "blocks.*.attention": [("query", "outputs", "inputs"), ("content", "inputs", "inputs")]
     }
 
@@ -40,9 +41,9 @@ class XLNet(XL):
         nn.init.normal_(self.embedding.tokens.weight, std=0.02)
         self.unseen = nn.Parameter(torch.randn(settings.width) * 0.02)
 
-    def states(self, batch: Tokens) -> ModelOutput:
+    def states(self, batch: Batch[Running | Permuted, Tokens]) -> ModelOutput:
         (past,) = batch.past or self.begin(len(batch))
-        content, query, places, may_see, may_ask = self.streams(batch)
+        content, query, places, may_see, may_ask = self.streams(batch.read)
         memory = past.shape[2]
         # What is remembered may be seen by all.
         may_see = nn.functional.pad(may_see, (memory, 0), value=True)
@@ -61,16 +62,16 @@ class XLNet(XL):
             content = block.through(content, look, None)
         return ModelOutput(self.dropout(self.norm(query)), self.remember(past, met))
 
-    def streams(self, batch: Tokens) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def streams(self, read: Running | Permuted) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Both streams' first vectors, where the queries stand, and who may see whom.
 
         -> (B, T, D), (B, M, D), (B, M), (B, 1, T, T), (B, 1, M, T)
         """
-        if isinstance(batch, Permuted):
-            ids, ranks, places = batch.ids, batch.ranks, batch.targets
+        ids = read.ids
+        if isinstance(read, Permuted):
+            ranks, places = read.ranks, read.targets
             own = ranks.gather(1, places)
         else:  # the text's own order: the query after token i stands at i + 1
-            ids = batch.inputs
             ranks = torch.arange(1, ids.shape[1] + 1, device=ids.device).expand_as(ids)
             places, own = ranks, ranks + 1
         may_see = (ranks[:, None, :] <= ranks[:, :, None])[:, None]

@@ -12,6 +12,14 @@ def padding(lengths: Tensor, size: int) -> Tensor:
     return (places < lengths[:, None])[:, None, None, :]
 
 
+def real(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Only the first `lengths` of each row are real; all, where nobody says.  (B, S, D) ->
+    (B, 1, 1, S)"""
+    if lengths is None:
+        return torch.ones(len(x), 1, 1, x.shape[1], dtype=torch.bool, device=x.device)
+    return padding(lengths, x.shape[1])
+
+
 def causal(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
     """No looking ahead; the last query stands at the last key.  -> (1, 1, T, S)
 

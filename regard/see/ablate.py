@@ -13,12 +13,13 @@ from ..decode import Settings as Decode
 from ..errors import InputError
 from ..parts.watch import attentions, silence
 from ..tasks import Prediction
-from ..train.run import Run
-from .capture import WRITE
+from ..tasks.task import Traces, Writes
+from ..training.run import Run
+from .capture import head_count
 
 
 def head_by_head(
-    run: Run, source: str, examples: int = 40, decode: Decode | None = None
+    run: Run, source: Any, examples: int = 40, decode: Decode | None = None
 ) -> Generator[None, None, dict[str, Any]]:
     """The answer to one input and the metric on the first validation examples, head by head; it
     yields between two heads.
@@ -30,19 +31,18 @@ def head_by_head(
         raise InputError(
             f"a model of the kind {run.recipe.model_kind} has no attention to silence."
         )
-    heads = int(getattr(run.model.settings, "heads", 1) or 1)
+    heads, given = head_count(run), run.task.gives.accept(source)
     decode = decode or run.recipe.decode
-    longest = run.recipe.data.max_length
-    answer = run.task.predict(run.model, [source], decode, longest)[0]
+    answer = run.task.predict(run.model, [given], decode, run.longest)[0]
     yield
-    whole = measure(run, source, answer, answer.output, examples)
+    whole = measure(run, given, answer, answer.output, examples)
     rows = []
     for name in attentions(run.model):
         for head in range(heads):
             yield
             with silence(run.model, name, [head]):
-                said = run.task.predict(run.model, [source], decode, longest)[0]
-                found = measure(run, source, said, answer.output, examples)
+                said = run.task.predict(run.model, [given], decode, run.longest)[0]
+                found = measure(run, given, said, answer.output, examples)
             rows.append({"name": name, "head": head, **found})
     metric = run.task.metric if examples and run.recipe.data.valid else LIKELY
     return {"metric": metric, "whole": whole["value"], "output": whole["output"], "heads": rows}
@@ -51,26 +51,26 @@ def head_by_head(
 LIKELY = "log-probability of the whole model's answer"
 
 
-def measure(run: Run, source: str, said: Prediction, answer: str, examples: int) -> dict[str, Any]:
+def measure(run: Run, given: Any, said: Prediction, answer: str, examples: int) -> dict[str, Any]:
     """How good the model is as it is now; or what it makes of the whole model's answer."""
     task, decode = run.task, run.recipe.decode
     output, value = said.output, None
     if examples and run.recipe.data.valid:
-        files = run.recipe.data.files("valid")
-        scores = task.quick_scores(run.model, files, decode, Faults(skip=True), examples)
+        data = run.data("valid", Faults(skip=True))
+        scores = task.quick_scores(run.model, data, decode, examples)
         value = scores.get(task.metric)
     elif said.probabilities is not None:
         value = math.log(max(said.probabilities.get(answer, 0.0), 1e-12))
-    elif hasattr(task, "trace") and run.recipe.task_kind in WRITE:
-        batch, _ = task.trace(source, answer)
+    elif isinstance(task, Traces) and isinstance(task, Writes):
+        batch, _ = task.trace(given, answer)
         with torch.inference_mode():
             logs = run.model(batch.to(run.device))[0].float().log_softmax(-1).cpu()
-        labels = batch.labels[0]
+        labels = batch.asked.labels[0]
         value = float(logs[: len(labels)].gather(1, labels[:, None]).sum())
     return {"output": output, "value": value if value is None else round(value, 4)}
 
 
-def ablate(run: Run, source: str, examples: int = 40) -> dict[str, Any]:
+def ablate(run: Run, source: Any, examples: int = 40) -> dict[str, Any]:
     """All heads, one after the other."""
     turns = head_by_head(run, source, examples)
     while True:

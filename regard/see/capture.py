@@ -18,7 +18,8 @@ from ..errors import InputError
 from ..parts import mask as masks
 from ..parts.score import Dot
 from ..parts.watch import attentions, choose, record_inputs, watch
-from ..train.run import Run
+from ..tasks.task import Traces, Writes
+from ..training.run import Run
 from . import figure, generation, page
 from .save import save
 
@@ -104,7 +105,7 @@ MOST = 50_000_000  # weights of one look: 200 MB; beyond, some layers or heads m
 
 def look(
     run: Run,
-    source: str,
+    source: Any,
     target: str | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
@@ -115,24 +116,26 @@ def look(
     decode = decode or run.recipe.decode
     if not run.model.looks:
         raise InputError(f"a model of the kind {run.recipe.model_kind} has no attention to see.")
+    task = run.task
+    if not isinstance(task, Traces):
+        raise InputError(f"a run for the task {run.recipe.task_kind} cannot be looked into.")
+    given = run.task.gives.accept(source)
     if target is None:
         target = ""
         if run.task.looks_at_answer:
-            limit = run.recipe.data.max_length
-            target = run.task.predict(run.model, [source], decode, limit)[0].output
+            target = run.task.predict(run.model, [given], decode, run.longest)[0].output
     elif not is_text(target):
         raise InputError("target: the text must be UTF-8, but is not.")
-    batch, sides = run.task.trace(source, target)
-    longest: Any = run.model.longest
-    if longest is not None and batch.labels.shape[1] > longest:
+    batch, sides = task.trace(given, target)
+    longest, most_tokens = run.model.longest, max(map(len, sides.values()))
+    if longest is not None and most_tokens > longest:
         raise InputError(
-            f"input: the model can place {longest} tokens, but the text has "
-            f"{batch.labels.shape[1]}."
+            f"input: the model can place {longest} tokens, but the text has {most_tokens}."
         )
     check_lengths(run, sides)
     check_choice(run, layers, heads)
     check_amount(run, sides, layers, heads, most)
-    parts: Any = attentions(run.model)
+    parts = attentions(run.model)
     names = choose(list(parts), layers)
     here = batch.to(run.device)
     with (
@@ -146,7 +149,7 @@ def look(
         kind = re.sub(r"\.\d+", "", name)
         number = re.search(r"\d+", name)
         layer = int(number[0]) if number else 0
-        told: Any = run.model.looks[re.sub(r"\d+", "*", name)]  # type: ignore[index]
+        told = run.model.looks[re.sub(r"\d+", "*", name)]
         # An attention that is used several times in a pass says what each use is called; one that
         # is used once a step has its steps put together.
         if not isinstance(told, list):
@@ -159,12 +162,13 @@ def look(
             more = inside(parts[name].score, heard[name], heads) if name in heard else {}
             one = Look(name + end, kind + end, layer, sides[rows], sides[columns], found)
             looks.append(replace(one, **more))
-    told = None
-    if "outputs" in sides and run.recipe.task_kind in WRITE:
-        told = {"steps": generation.steps(run, logits, batch, sides["outputs"])}
-        if tree := generation.search(run, source, decode):
-            told["beam"] = tree
-    return AttentionReport(source, target, looks, run.recipe.task_kind, run.recipe.model_kind, told)
+    written: dict[str, Any] | None = None
+    if isinstance(run.task, Writes):
+        written = {"steps": generation.steps(run.task, logits, batch, sides["outputs"])}
+        if tree := generation.search(run.model, run.task, given, decode):
+            written["beam"] = tree
+    shown, recipe = run.task.gives.show(given), run.recipe
+    return AttentionReport(shown, target, looks, recipe.task_kind, recipe.model_kind, written)
 
 
 def plain(numbers: NDArray[np.float64]) -> list[Any]:
@@ -176,7 +180,6 @@ def plain(numbers: NDArray[np.float64]) -> list[Any]:
     return list(whole.tolist())
 
 
-WRITE = ("language", "permute", "translate", "text-to-text", "spans")
 FEW = 20_000  # scores of one attention that are told beside its weights
 
 
@@ -204,7 +207,7 @@ def inside(score: Any, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> 
 
 def check_lengths(run: Run, sides: dict[str, list[str]]) -> None:
     """What is looked at is no longer than what may be answered; its end is counted."""
-    limit = run.recipe.data.max_length
+    limit = run.longest
     for name in ("source", "outputs") if "source" in sides else ():
         if len(sides[name]) > limit:
             what = "input" if name == "source" else "target"
@@ -246,4 +249,4 @@ def check_amount(
 
 
 def head_count(run: Run) -> int:
-    return int(getattr(run.model.settings, "heads", 1) or 1)
+    return int(vars(run.model.settings).get("heads") or 1)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from ..data.read import Faults
 from ..errors import InputError
-from ..train.checkpoint import write_text
-from ..train.run import Run
+from ..training.checkpoint import write_text
+from ..training.run import Run
 from . import capture
 
 
@@ -32,9 +33,9 @@ def write(run: Run) -> None:
         "## Data",
         "",
         *(
-            f"- {part}: `{getattr(recipe.data, part)}`"
+            f"- {part}: `{vars(recipe.data)[part]}`"
             for part in ("train", "valid", "test")
-            if getattr(recipe.data, part)
+            if recipe.data.named(part)
         ),
         "",
         "## Scores",
@@ -120,8 +121,8 @@ def told(scores: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
 
 def _example(run: Run) -> str:
     part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
-    example: str = run.task.example(run.recipe.data.files(part), run.model.longest)
-    return example
+    data = run.data(part, Faults(skip=True))
+    return run.task.example(data.examples, run.model.longest)
 
 
 def _json(path: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..parts.position import POSITIONS
-from ..train.schedule import rate_at
+from ..training.schedule import rate_at
 
 if TYPE_CHECKING:
     from .capture import Look

@@ -10,17 +10,19 @@ from torch import Tensor
 from ..decode import Settings as Decode
 from ..decode import with_cuda_graphs
 from ..decode.beam import beam
-from ..train.run import Run
+from ..model import AnyBatch, Model
+from ..tasks.task import Writes
+from ..text import Text
 
 LIKELY = 5  # candidates shown for each token
 
 
-def steps(run: Run, logits: Tensor, batch: Any, names: list[str]) -> list[dict[str, Any]]:
+def steps(task: Writes, logits: Tensor, batch: AnyBatch, names: list[str]) -> list[dict[str, Any]]:
     """Each written token with its probability and the likeliest at its place.  logits (1, T, V)"""
-    text = run.task.text if hasattr(run.task, "text") else run.task.target
+    text, labels = task.written, batch.asked.labels[0].tolist()
     chances = logits[0].float().softmax(-1)
     found = []
-    for place, (label, name) in enumerate(zip(batch.labels[0].tolist(), names, strict=False)):
+    for place, (label, name) in enumerate(zip(labels, names, strict=False)):
         top = chances[place].topk(min(LIKELY, chances.shape[1]))
         pairs = zip(text.tokens(top.indices.tolist()), top.values.tolist(), strict=True)
         found.append(
@@ -36,8 +38,8 @@ def steps(run: Run, logits: Tensor, batch: Any, names: list[str]) -> list[dict[s
 class Tree:
     """The nodes of a beam search: each continuation that was looked at, kept or dropped."""
 
-    def __init__(self, run: Run, beams: int) -> None:
-        self.text = run.task.target
+    def __init__(self, text: Text, beams: int) -> None:
+        self.text = text
         self.nodes: list[dict[str, Any]] = [
             {"id": 0, "parent": None, "token": "", "score": 0.0, "kept": True, "final": False}
         ]
@@ -65,14 +67,12 @@ class Tree:
         self.rows = [rows.get(rank, self.rows[rank]) for rank in range(len(self.rows))]
 
 
-def search(run: Run, source: str, decode: Decode) -> dict[str, Any] | None:
+def search(model: Model, task: Writes, given: Any, decode: Decode) -> dict[str, Any] | None:
     """The beam of one source as a tree; None where no beam was asked for."""
-    task: Any = run.task
-    if decode.kind != "beam" or decode.num_beams < 2 or not hasattr(task, "search_limits"):
+    if decode.kind != "beam" or decode.num_beams < 2 or task.writes_on:
         return None
-    ids = task.read_source([source])[0]
-    batch, limits = task.search_limits(run.model, [ids], decode)
-    tree = Tree(run, decode.num_beams)
+    batch, limits = task.begin(model, [task.read_ids(given)], decode)
+    tree = Tree(task.written, decode.num_beams)
     with torch.inference_mode():
-        beam(with_cuda_graphs(run.model, decode), batch, limits, decode, tree)
+        beam(with_cuda_graphs(model, decode), batch, limits, decode, tree)
     return {"nodes": tree.nodes}

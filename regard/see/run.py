@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..decode import Settings as Decode
-from ..train import run as runs
-from ..train.distributed import join
-from ..train.events import Event
-from ..train.folder import Hold
-from ..train.recipe import read
+from ..training import run as runs
+from ..training.distributed import join
+from ..training.events import Event
+from ..training.folder import Hold
+from ..training.recipe import read
 from . import capture, card
 
 
@@ -21,7 +21,7 @@ class Run(runs.Run):
 
     def see(
         self,
-        source: str,
+        source: Any,
         target: str | None = None,
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,

@@ -19,8 +19,9 @@ from starlette.responses import FileResponse, StreamingResponse
 
 from .. import __version__
 from ..errors import InputError
+from ..tasks.task import Embeds
 from . import look, schema
-from .completion import Completing, check_texts
+from .completion import Completing, check_inputs, check_texts
 from .guard import Guard, Hosts
 from .limits import Limits
 from .metrics import Metrics
@@ -185,7 +186,8 @@ def openai_routes(runs: Runs) -> APIRouter:
     async def embeddings(asked: schema.Embedding, request: Request) -> Response:
         """A vector for each text."""
         one = runs.pick(asked.model)
-        if one.kind != "embed":
+        task = one.task
+        if not isinstance(task, Embeds):
             raise InputError(
                 f"model: {one.name} ({one.kind}) makes no vectors; a run of embed does."
             )
@@ -198,7 +200,8 @@ def openai_routes(runs: Runs) -> APIRouter:
                 packed = struct.pack(f"<{len(vector)}f", *vector)
                 vector = base64.b64encode(packed).decode()
             rows.append({"object": "embedding", "index": index, "embedding": vector})
-        count = sum(map(len, await asyncio.to_thread(one.task.text.encode, texts)))
+        (text,) = task.texts.values()
+        count = sum(len(ids) for ids in await asyncio.to_thread(text.encode, texts))
         usage = {"prompt_tokens": count, "total_tokens": count}
         return await told({"object": "list", "model": one.name, "data": rows, "usage": usage})
 
@@ -213,15 +216,16 @@ def task_routes(runs: Runs) -> APIRouter:
     async def predict(asked: schema.Prediction, request: Request) -> Response:
         """Any task's answer: one for one input, a list for a list."""
         one = runs.pick(asked.model)
-        texts = check_texts(asked.inputs, limits, "inputs")
-        found = await runs.in_time(request, one.predict(texts, asked.parameters))
-        return await told(found[0] if isinstance(asked.inputs, str) else found)
+        given: Any = asked.inputs
+        inputs = check_inputs(given if isinstance(given, list) else [given], limits, "inputs")
+        found = await runs.in_time(request, one.predict(inputs, asked.parameters))
+        return await told(found if isinstance(given, list) else found[0])
 
     @router.post("/attention")
     async def attention(asked: schema.Attention, request: Request) -> Response:
         """Tokens and weights of every attention, or of those asked for."""
         one = runs.pick(asked.model)
-        check_texts(asked.input, limits, "input")
+        check_inputs([asked.input], limits, "input")
         check_texts(asked.target or "", limits, "target")
         return await told(await runs.in_time(request, look.into(one, asked, limits)))
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..decode import DRAWING
 from ..decode.engine import Token
@@ -21,20 +21,26 @@ from .limits import Limits
 from .metrics import Metrics
 from .served import Piece, ServedRun, UnreadError
 
+T = TypeVar("T")
+
 READ_AHEAD = 64  # pieces that wait for their reader beside those of the engine
 DRAWN = ("temperature", *(name for name in DRAWING if name in schema.Completion.model_fields))
 
 
 def check_texts(given: str | Sequence[str], limits: Limits, name: str) -> list[str]:
     """No more texts than may be, and none too long."""
-    texts = [given] if isinstance(given, str) else list(given)
-    if not 0 < len(texts) <= limits.inputs:
-        raise InputError(f"{name}: from 1 to {limits.inputs} texts, but there are {len(texts)}.")
+    return check_inputs([given] if isinstance(given, str) else list(given), limits, name)
+
+
+def check_inputs(given: list[T], limits: Limits, name: str) -> list[T]:
+    """No more inputs of any kind than may be, and of texts none too long."""
+    if not 0 < len(given) <= limits.inputs:
+        raise InputError(f"{name}: from 1 to {limits.inputs} texts, but there are {len(given)}.")
     most = 16 * limits.prompt  # characters: a token is seldom longer
-    for number, text in enumerate(texts, 1):
-        if len(text) > most:
-            raise InputError(f"{name} {number}: at most {most} characters, but has {len(text)}.")
-    return texts
+    for number, one in enumerate(given, 1):
+        if isinstance(one, str) and len(one) > most:
+            raise InputError(f"{name} {number}: at most {most} characters, but has {len(one)}.")
+    return given
 
 
 def as_parameters(asked: schema.Completion, limits: Limits, writes_on: bool) -> dict[str, Any]:
@@ -51,11 +57,11 @@ def as_parameters(asked: schema.Completion, limits: Limits, writes_on: bool) -> 
     if tokens is not None:
         said["max_new_tokens"] = max(1, tokens)
     for name in ("length_penalty", "repetition_penalty"):
-        if (value := getattr(asked, name)) is not None:
+        if (value := vars(asked)[name]) is not None:
             said[name] = value
     if asked.stop is not None:
         said["stop"] = [asked.stop] if isinstance(asked.stop, str) else asked.stop
-    drawn = {n: v for n in (*DRAWN, "seed") if (v := getattr(asked, n)) is not None}
+    drawn = {n: v for n in (*DRAWN, "seed") if (v := vars(asked)[n]) is not None}
     if asked.num_beams is not None and asked.num_beams > 1:
         said |= {"kind": "beam", "num_beams": asked.num_beams}
     elif asked.temperature == 0 or (asked.num_beams == 1 and asked.temperature is None):

@@ -33,6 +33,11 @@ Texts = Annotated[list[Text], Field(fail_fast=True)]
 Tokens = Annotated[list[Token], Field(fail_fast=True)]
 
 
+# What a task takes: a text, a row of numbers or texts, or an object; its form looks closer.
+Object = Annotated[dict[Name, Any], Field(max_length=MOST_FIELDS)]
+Input = Text | list[Any] | Object
+
+
 class Strict(BaseModel):
     """Unknown fields are refused, and numbers must be finite."""
 
@@ -96,7 +101,10 @@ class Prediction(Strict):
     """Inputs of any task; parameters are those of `decode`."""
 
     model: Name | None = None
-    inputs: Text | Texts = Field(examples=[["I am cold."]])
+    inputs: Text | Annotated[list[Input], Field(fail_fast=True)] | Object = Field(
+        examples=[["I am cold."]],
+        description="one input, or a list of them; each as the run's task takes it",
+    )
     parameters: Annotated[dict[Name, Any], Field(max_length=MOST_FIELDS)] = Field(
         default_factory=dict, examples=[{"num_beams": 1}]
     )
@@ -106,7 +114,7 @@ class Attention(Strict):
     """An input to answer and look into."""
 
     model: Name | None = None
-    input: Text = Field(examples=["I am cold."])
+    input: Input = Field(examples=["I am cold."])
     target: Text | None = None
     layers: Annotated[list[Index], Field(fail_fast=True)] | None = None
     heads: Tokens | None = None

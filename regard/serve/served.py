@@ -13,17 +13,18 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..batch import Tokens
+from ..batch import Batch, Running, Tokens
 from ..config import Value, settle
-from ..data.read import is_text
 from ..decode import Hypothesis
 from ..decode import Settings as Decode
 from ..decode.engine import Done, Engine, Request, Token
 from ..errors import InputError
 from ..see.run import Run
 from ..tasks.growing import Growing
+from ..tasks.task import Writes
 from ..tasks.translate import GREEDY
 from ..tasks.writer import as_prompt
+from ..text import Text
 from .limits import Limits
 
 TOGETHER = 8  # inputs of a task that does not write that are answered between two steps
@@ -57,8 +58,8 @@ class ServedRun:
         self.run, self.limits, self.task = run, limits, run.task
         self.name = run.folder.resolve().name
         self.kind = run.recipe.task_kind
-        self.writes_on = hasattr(run.task, "stream")
-        self.writes = self.writes_on or hasattr(run.task, "search_limits")
+        self.writer = run.task if isinstance(run.task, Writes) else None
+        self.writes_on = self.writer is not None and self.writer.writes_on
         self.engine = Engine(
             run.model,
             as_prompt if self.writes_on else None,
@@ -68,9 +69,14 @@ class ServedRun:
         )
 
     @property
-    def text(self) -> Any:
+    def writes(self) -> bool:
+        return self.writer is not None
+
+    @property
+    def text(self) -> Text:
         """The vocabulary that answers are written in."""
-        return self.task.text if hasattr(self.task, "text") else self.task.target
+        assert self.writer is not None
+        return self.writer.written
 
     def about(self) -> dict[str, Any]:
         """A line of /v1/models."""
@@ -82,10 +88,11 @@ class ServedRun:
             "created": 0,
             "owned_by": "regard",
             "task": self.kind,
+            "gives": {"kind": self.task.gives.kind, "labels": list(self.task.gives.labels)},
             "streams": self.writes,
             "attends": bool(self.run.model.looks),
             "explains": bool(self.run.model.looks) and self.task.looks_at_answer,
-            "decode": {name: getattr(own, name) for name in names} if self.writes else None,
+            "decode": {name: vars(own)[name] for name in names} if self.writes else None,
         }
 
     # How an answer is searched for.
@@ -103,7 +110,7 @@ class ServedRun:
         given = dict(given)
         if given.get("temperature") == 0:
             given = {k: v for k, v in given.items() if k != "temperature"} | {"kind": "greedy"}
-        values = {k: getattr(own, k) for k in known}
+        values = {k: vars(own)[k] for k in known}
         values["max_new_tokens"] = min(own.max_new_tokens, limits.new_tokens)
         kind = given.get("kind", own.kind)
         if kind != "sample":  # what the recipe says of drawing is put aside
@@ -135,31 +142,25 @@ class ServedRun:
                     f"prompt: a token must be from 0 to {self.text.size - 1}, but one is {odd[0]}."
                 )
             ids = prompt or [self.text.eos]
-        elif self.writes_on:
-            ids = self.task.known_ids(prompt, number)
         else:
-            if not is_text(prompt):
-                raise InputError(f"prompt {number}: the text must be UTF-8, but is not.")
-            ids = self.task.read_source([prompt])[0]
+            assert self.writer is not None
+            ids = self.writer.read_ids(self.task.gives.accept(prompt, number), number)
         most = self.limits.prompt
-        longest: Any = self.run.model.longest
+        longest = self.run.model.longest
         if self.writes_on and longest is not None:
             most = min(most, longest)  # there must be room for a token more
         elif not self.writes_on:
-            most = min(most, self.run.recipe.data.max_length - 1)  # its end is counted
+            most = min(most, self.run.longest - 1)  # its end is counted
         if len(ids) > most:
             raise InputError(f"prompt {number}: it may have {most} tokens, but has {len(ids)}.")
         return ids
 
-    def read_inputs(self, inputs: Sequence[str], decode: Decode) -> list[list[int]]:
+    def read_inputs(self, writer: Writes, inputs: Sequence[Any], decode: Decode) -> list[list[int]]:
         """The tokens of what /predict is given: as in the shell, and no more than may be."""
-        if self.writes_on:
-            found = [
-                self.task.prompt(line, self.run.model, decode, number)
-                for number, line in enumerate(inputs, 1)
-            ]
-        else:
-            found = self.task.checked_source(inputs, self.run.recipe.data.max_length)
+        found = [
+            writer.input_ids(self.run.model, given, decode, self.run.longest, number)
+            for number, given in enumerate(inputs, 1)
+        ]
         for number, ids in enumerate(found, 1):
             if len(ids) > self.limits.prompt:
                 raise InputError(
@@ -170,17 +171,19 @@ class ServedRun:
     # Writing, token by token.
 
     def request(self, ids: list[int], decode: Decode, others: int, tell: Any) -> Request:
+        assert self.writer is not None
         if not self.writes_on:
-            source, limits = self.task.search_limits(self.run.model, [ids], decode)
+            source, limits = self.writer.begin(self.run.model, [ids], decode)
             return Request(limits, decode, tell, source, others)
-        longest: Any = self.run.model.longest
+        longest = self.run.model.longest
         slides = decode.overflow == "slide" and decode.kind != "beam"
         if longest is not None and not slides:  # what cannot be placed is not written
             room = longest + 1 - len(ids)
             if room < 1:
                 raise InputError(f"prompt: it may have {longest} tokens, but has {len(ids)}.")
             decode = replace(decode, max_new_tokens=min(decode.max_new_tokens, room))
-        return Request(self.task.limits(self.run.model, [ids], decode), decode, tell, None, others)
+        _, limits = self.writer.begin(self.run.model, [ids], decode)
+        return Request(limits, decode, tell, None, others)
 
     def check_cost(self, rows: Sequence[list[int]], decode: Decode) -> None:
         """What would take too long or too much room is refused before it begins."""
@@ -299,19 +302,27 @@ class ServedRun:
 
     # Answers of any task.
 
-    async def predict(self, inputs: list[str], parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    async def predict(
+        self, inputs: Sequence[Any], parameters: dict[str, Any]
+    ) -> list[dict[str, Any]]:
         """An answer to each input: written among the others' where the task writes, else as jobs
         between their steps."""
         began = time.perf_counter()
-        decode = self.settle(parameters)
-        found = await (self._written if self.writes else self._told)(inputs, decode)
+        decode, accept = self.settle(parameters), self.task.gives.accept
+        given = [accept(one, number) for number, one in enumerate(inputs, 1)]
+        if self.writer is None:
+            found = await self._told(given, decode)
+        else:
+            found = await self._written(self.writer, given, decode)
         seconds = round(time.perf_counter() - began, 6)
         more = {"seed": decode.seed} if self.writes and decode.kind == "sample" else {}
         return [{**answer, "seconds": seconds, **more} for answer in found]
 
-    async def _written(self, inputs: list[str], decode: Decode) -> list[dict[str, Any]]:
+    async def _written(
+        self, writer: Writes, inputs: Sequence[Any], decode: Decode
+    ) -> list[dict[str, Any]]:
         def read() -> list[list[int]]:
-            found = self.read_inputs(inputs, decode)
+            found = self.read_inputs(writer, inputs, decode)
             self.check_cost(found, decode)
             return found
 
@@ -323,11 +334,11 @@ class ServedRun:
             hypotheses[i] = one
         told = []
         for line, ids, some in zip(inputs, rows, hypotheses, strict=True):
-            told.append(self.task.answer(line, ids, some, decode, 0.0).json())
+            told.append(writer.answer(line, ids, some, decode, 0.0).json())
         return told
 
-    async def _told(self, inputs: list[str], decode: Decode) -> list[dict[str, Any]]:
-        longest = self.run.recipe.data.max_length
+    async def _told(self, inputs: Sequence[Any], decode: Decode) -> list[dict[str, Any]]:
+        longest = self.run.longest
 
         def work() -> Iterator[None]:
             for first in range(0, len(inputs), TOGETHER):
@@ -369,13 +380,13 @@ class ServedRun:
 
     def likelihood(self, ids: list[int], others: int) -> list[Token | None]:
         """Each token of a prompt after those before it; the first has nothing before it."""
-        model: Any = self.run.model
-        device = self.run.device
+        model, device = self.run.model, self.run.device
         text = torch.tensor([ids], device=device)
         if len(ids) < 2:
             return [None] * len(ids)
         label_range = torch.zeros(1, 2, dtype=torch.long, device=device)
-        states = model.states(Tokens(text, label_range)).states[0]  # (T, D)
+        batch = Batch(Running(text[:, :-1]), Tokens(text[:, 1:], label_range))
+        states = model.states(batch).states[0]  # (T, D)
         found: list[Token | None] = [None]
         for first in range(0, len(states), ROWS):
             logs = model.output(states[first : first + ROWS]).float().log_softmax(-1)  # (n, V)

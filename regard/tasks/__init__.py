@@ -1,7 +1,5 @@
 """What a run is for; `TASKS` is what `task.kind` picks from."""
 
-from typing import Any
-
 from .answer import Answer
 from .classify import Classify
 from .embed import Embed
@@ -12,10 +10,11 @@ from .prediction import Prediction
 from .spans import Spans
 from .story import Story
 from .tag import Tag
+from .task import Task
 from .text_to_text import TextToText
 from .translate import Translate
 
-TASKS: dict[str, Any] = {
+TASKS: dict[str, type[Task]] = {
     "translate": Translate,
     "language": Language,
     "permute": Permute,
@@ -29,4 +28,4 @@ TASKS: dict[str, Any] = {
     "embed": Embed,
 }
 
-__all__ = ["TASKS", "Prediction"]
+__all__ = ["TASKS", "Prediction", "Task"]

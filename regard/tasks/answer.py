@@ -4,38 +4,45 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from ..batch import Answered, Sizes, Texts
-from ..data.read import WHOLE, Faults, is_text, whole_lines
-from ..data.store import Chunk, Store, cached
+from ..batch import Batch, Ids, Sizes, Span
+from ..data import squad
+from ..data.cut import Plan
+from ..data.examples import Data, Examples, chunks
+from ..data.order import Order, Repeated
+from ..data.read import Faults
+from ..data.store import Chunk, Store
+from ..data.store import Field as StoreField
 from ..decode import Settings as Decode
-from ..errors import DataError, InputError
-from ..text import Settings as TextSettings
+from ..errors import InputError
+from ..model import Model
+from ..score.interval import hundredths
+from ..score.texts import Mean, exact_match, token_f1
 from ..text import Text, learn
-from .classify import chunks
-from .measure import Mean, exact_match, token_f1
+from .form import Form, PairForm, TwoTexts
 from .prediction import Prediction
-from .texts import Rows, TextTask, TokenRow, two_texts, windows
+from .task import Measured, Rng, Scores
+from .texts import Rows, TextTask, TokenRow, longest_first, windows
+
+Place = tuple[int, int]  # from a character, up to another
 
 
-class Example(NamedTuple):
-    """A question, the text it is asked of, and its answers with their first characters."""
+class Asked(NamedTuple):
+    """A question and its text as tokens, with their characters in the text."""
 
-    question: str
-    context: str
-    answers: list[tuple[str, int]]  # none: the text does not answer it
-    name: str
-    where: str
+    question: list[int]
+    ids: list[int]
+    places: list[Place]
 
 
 class Piece(NamedTuple):
@@ -43,7 +50,7 @@ class Piece(NamedTuple):
 
     row: TokenRow
     first: int  # the window's first token in the row
-    places: list[tuple[int, int]]  # characters of the window's tokens in the text
+    places: list[Place]  # characters of the window's tokens in the text
 
 
 class Found(NamedTuple):
@@ -67,285 +74,251 @@ class AnswerSettings:
     nothing: Annotated[float, "how much better than none an answer must score (SQuAD 2.0)"] = 0.0
 
 
-def read(files: Sequence[Path], faults: Faults) -> Iterator[Example]:
-    """The questions of SQuAD files, 1.1 or 2.0; an answer must stand where it is said to."""
-    for path in files:
-        try:
-            whole = json.loads("".join(whole_lines(path, longest=WHOLE)))
-            paragraphs = [p for article in whole["data"] for p in article["paragraphs"]]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(
-                f"{path}: not a SQuAD file ({type(error).__name__}: {error})."
-            ) from error
-        for number, paragraph in enumerate(paragraphs, 1):
-            where = f"{path}: paragraph {number}"
-            try:
-                yield from _questions(paragraph, where, faults)
-            except (KeyError, TypeError, AttributeError) as error:
-                faults.report(where, f"it must have 'context' and 'qas' as SQuAD has ({error})")
-
-
-def _questions(paragraph: Any, where: str, faults: Faults) -> Iterator[Example]:
-    context = paragraph["context"]
-    for asked in paragraph["qas"]:
-        name = str(asked.get("id", asked["question"][:40]))
-        given = [] if asked.get("is_impossible") else asked["answers"]
-        answers = [(a["text"], int(a["answer_start"])) for a in given]
-        here = f"{where}, question {name}"
-        if not is_text(context) or not is_text(asked["question"]):
-            faults.report(here, "the text must be UTF-8, but is not")
-            continue
-        odd = [(t, s) for t, s in answers if s < 0 or context[s : s + len(t)] != t or not t]
-        if odd:
-            text, start = odd[0]
-            stands = context[max(start, 0) : max(start, 0) + len(text)]
-            faults.report(
-                here,
-                f"the answer '{text[:60]}' must stand at character {start} of its context, but "
-                f"there stands '{stands[:60]}'",
-            )
-            continue
-        yield Example(asked["question"].strip(), context, answers, name, here)
-
-
 class Answer(TextTask):
     """Answers that stand in a text; scored by exact match and F1 as SQuAD has them."""
 
     Settings = AnswerSettings
-    asked = "tokens"
+    Example = squad.Question
+    keeps = ("tokenizer.json", "labels.json")
     loss = "span"
-    metric, higher_is_better = "f1", True
+    metric = "f1"
     unit = "question"
+    wanted = "a question"
 
     def __init__(self, settings: AnswerSettings, text: Text, may_be_none: bool = True) -> None:
         self.settings, self.text, self.may_be_none = settings, text, may_be_none
 
-    @classmethod
-    def learn(
-        cls, settings: AnswerSettings, text: TextSettings, files: Sequence[Path], faults: Faults
-    ) -> Answer:
-        every = (line for row in read(files, faults) for line in (row.question, row.context))
-        return cls.adopt(settings, learn(every, text), files, faults)
+    @property
+    def gives(self) -> Form[TwoTexts]:
+        return PairForm("a question and a text", "question", "text to answer from")
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.sizes_for(Span, 2)
+
+    @staticmethod
+    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[squad.Question]:
+        return squad.read(files, faults)
+
+    @staticmethod
+    def reads_by(settings: Any) -> str:
+        return ""
 
     @classmethod
-    def adopt(
-        cls, settings: AnswerSettings, text: Text, files: Sequence[Path], faults: Faults
-    ) -> Answer:
+    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+        every = (line for row in examples for line in (row.question, row.context))
+        return cls.adopt(settings, learn(every, sections["text"]), examples)
+
+    @classmethod
+    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Self:
         """With a vocabulary that is there already; whether there may be no answer is learned."""
-        none = any(not row.answers for row in read(files, Faults(faults.skip)))
-        return cls(settings, text, none)
+        return cls(settings, text, any(not row.answers for row in examples))
 
-    def save(self, folder: Path) -> None:
-        super().save(folder)
+    def artefacts(self) -> Mapping[str, str]:
         kept = json.dumps({"may_be_none": self.may_be_none})
-        (folder / "labels.json").write_text(kept + "\n", encoding="utf-8")
+        return {**super().artefacts(), "labels.json": kept + "\n"}
 
     @classmethod
-    def load(cls, settings: AnswerSettings, text: TextSettings, folder: Path) -> Answer:
+    def imported(
+        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+    ) -> Self:
+        return cls(settings, texts[0])
+
+    @classmethod
+    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
         path = folder / "labels.json"
         none = json.loads(path.read_text()).get("may_be_none", True) if path.is_file() else True
         return cls(settings, Text.load(folder / "tokenizer.json"), bool(none))
 
+    # Batches: whole texts in the store; a long one is cut into windows when it is read.
+
+    def tokenise(self, pairs: Sequence[tuple[str, str]]) -> list[Asked]:
+        s = self.settings
+        asked = self.text.encode([question for question, _ in pairs])
+        told = self.text.encode_with_places([context for _, context in pairs])
+        most = min(s.question, s.context // 2)
+        return [Asked(q[:most], ids, places) for q, (ids, places) in zip(asked, told, strict=True)]
+
     @property
-    def sizes(self) -> Sizes:
-        return self.sizes_for("tokens", 2)
+    def fields(self) -> Mapping[str, StoreField]:
+        characters = StoreField("uint32", (2,))
+        ids = self.ids_field
+        return {"question": ids, "ids": ids, "places": characters, "answer": characters}
 
-    # Batches.
+    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+        for some in chunks(examples):
+            rows = self.tokenise([(example.question, example.context) for example in some])
+            yield {
+                "question": [row.question for row in rows],
+                "ids": [row.ids for row in rows],
+                "places": [row.places for row in rows],
+                "answer": [
+                    [(start, start + len(text)) for text, start in example.answers[:1]]
+                    for example in some
+                ],
+            }
 
-    def pieces(self, examples: Sequence[Example]) -> list[list[Piece]]:
-        """Each question with every window of its text."""
+    def stored_question(self, store: Store, row: int) -> Asked:
+        places = [(start, end) for start, end in store.array("places", row).tolist()]
+        return Asked(store.row("question", row), store.row("ids", row), places)
+
+    def pieces(self, sizes: Sequence[tuple[int, int]]) -> Rows:
+        """Every window of texts of which question and text have so many tokens.
+
+        -> (N, 4) row, from, to, columns that it fills
+        """
         s, f = self.settings, self.text.frame
-        asked = self.text.encode([example.question for example in examples])
-        told = self.text.encode_with_places([example.context for example in examples])
         found = []
-        for question, (ids, places) in zip(asked, told, strict=True):
-            question = question[: min(s.question, s.context // 2)]
-            room = s.context - len(f.first) - len(f.between) - len(f.end) - len(question)
-            first = len(f.first) + len(question) + len(f.between)
-            rows = []
-            for start, end in windows(len(ids), room, min(s.stride, room)):
-                row = self.frame(question, ids[start:end], s.context)
-                rows.append(Piece(row, first, places[start:end]))
-            found.append(rows)
-        return found
+        for row, (question, length) in enumerate(sizes):
+            edges = len(f.first) + len(f.between) + len(f.end) + question
+            room = s.context - edges
+            for start, end in windows(length, room, min(s.stride, room)):
+                found.append((row, start, end, end - start + edges))
+        return np.array(found, np.int64).reshape(-1, 4)
 
-    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
-        """The files' questions as ids, from the cache where their content has not changed."""
-        marks = ("answer", self.text.tokenizer.to_str(), repr(self.settings))
-        rows = self._encode(files, faults)
-        return cached(cache, files, marks, rows, self.text.size, faults, "a question")
+    def stored_pieces(self, store: Store, most: int | None = None) -> Rows:
+        sides = (store.lengths(name)[:most].tolist() for name in ("question", "ids"))
+        return self.pieces(list(zip(*sides, strict=True)))
 
-    def _encode(self, files: Sequence[Path], faults: Faults) -> Iterator[Chunk]:
-        for chunk in chunks(read(files, faults)):
-            names = ("ids", "split", "span", "window")
-            rows: dict[str, list[list[int]]] = {name: [] for name in names}
-            for example, own in zip(chunk, self.pieces(chunk), strict=True):
-                for piece in own:
-                    rows["ids"].append(piece.row.ids)
-                    rows["split"].append([piece.row.split])
-                    rows["span"].append(list(span_of(example, piece)))
-                    rows["window"].append([piece.first, piece.first + len(piece.places)])
-            yield rows
+    def piece(self, asked: Asked, start: int, end: int) -> Piece:
+        f = self.text.frame
+        first = len(f.first) + len(asked.question) + len(f.between)
+        row = self.frame(asked.question, asked.ids[start:end], self.settings.context)
+        return Piece(row, first, asked.places[start:end])
 
-    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Answered:
-        texts = self.stored(store, rows)
-        span, window = (
-            torch.from_numpy(store.padded(name, rows, [], [])[0]) for name in ("span", "window")
-        )
-        return Answered(*texts, span, allowed(texts[0].shape[1], window))
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+        pieces = self.stored_pieces(store)
+        return Repeated(Order(pieces[:, 3:].astype(np.int32), budget, seed), pieces)
+
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Batch[Ids, Span]]:
+        pieces = self.stored_pieces(store)
+        for rows in longest_first(pieces[:, 3], budget):
+            yield self.batch(store, pieces[rows])
+
+    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Span]:
+        pieces = [
+            self.piece(self.stored_question(store, row), start, end)
+            for row, start, end, _ in rows.tolist()
+        ]
+        spans = [
+            span_of(store.array("answer", row).tolist(), piece)
+            for (row, *_), piece in zip(rows.tolist(), pieces, strict=True)
+        ]
+        read = self.rows_as_ids([piece.row for piece in pieces])
+        window = torch.tensor([[p.first, p.first + len(p.places)] for p in pieces])
+        span = torch.tensor(spans).view(len(pieces), 2)
+        return Batch(read, Span(span, allowed(read.ids.shape[1], window.view(-1, 2))))
 
     @staticmethod
-    def sample_batch(settings: AnswerSettings, budget: int) -> Answered:
-        """A batch of the usual shape, whole rows, to reckon with."""
+    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Span]:
+        """Whole rows."""
         width = settings.context
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
         span = torch.zeros(len(ids), 2, dtype=torch.long)
-        return Answered(ids, torch.full((len(ids),), width), ids, span, torch.ones_like(ids))
-
-    def asking(self, batch: Texts) -> Answered:
-        span = torch.zeros(len(batch), 2, dtype=torch.long)
-        every = torch.ones_like(batch.ids)
-        return Answered(batch.ids, batch.lengths, batch.segments, span, every)
+        read = Ids(ids, torch.full((len(ids),), width), ids)
+        return Batch(read, Span(span, torch.ones_like(ids)))
 
     # Answers.
 
-    def found(
-        self, model: torch.nn.Module, examples: Sequence[Example], budget: int
-    ) -> list[Found | None]:
+    def found(self, model: Model, asked: Sequence[Asked], budget: int) -> list[Found | None]:
         """The best answer of all windows; None where none is better."""
-        pieces = self.pieces(examples)
-        flat = [(number, piece) for number, own in enumerate(pieces) for piece in own]
-
-        def answer(scores: Tensor, i: int) -> tuple[Found | None, float]:
-            piece = flat[i][1]
-            nothing = float(scores[0].sum())
-            return best_span(scores, piece, self.settings.longest), nothing
-
-        given = self.each(model, [piece.row for _, piece in flat], answer, budget)
-        best: list[Found | None] = [None] * len(examples)
-        nothing = [float("inf")] * len(examples)
-        for (number, _), (one, none) in zip(flat, given, strict=True):
-            nothing[number] = min(nothing[number], none)
-            now = best[number]
+        table = self.pieces([(len(one.question), len(one.ids)) for one in asked]).tolist()
+        pieces = [self.piece(asked[row], start, end) for row, start, end, _ in table]
+        scores = self.scores(model, [piece.row for piece in pieces], budget)
+        best: list[Found | None] = [None] * len(asked)
+        nothing = [float("inf")] * len(asked)
+        for (row, *_), piece, told in zip(table, pieces, scores, strict=True):
+            nothing[row] = min(nothing[row], float(told[0].sum()))
+            one, now = best_span(told, piece, self.settings.longest), best[row]
             if one is not None and (now is None or one.score > now.score):
-                best[number] = one
-        for number, one in enumerate(best):
+                best[row] = one
+        for row, one in enumerate(best):
             if one is not None:
-                lead = one.score - nothing[number]
+                lead = one.score - nothing[row]
                 refused = self.may_be_none and lead < self.settings.nothing
-                best[number] = None if refused else one._replace(score=lead)
+                best[row] = None if refused else one._replace(score=lead)
         return best
 
     def predict(
-        self,
-        model: torch.nn.Module,
-        inputs: Sequence[str],
-        decode: Decode,
-        longest: int,
-        first: int = 1,
+        self, model: Model, inputs: Sequence[TwoTexts], decode: Decode, longest: int, first: int = 1
     ) -> list[Prediction]:
-        """The answer to each question, which stands before its text and a tab."""
+        """The answer to each question about its text."""
         began = time.perf_counter()
-        examples = [self.typed(line, number) for number, line in enumerate(inputs, first)]
-        given = self.found(model, examples, decode.batch_tokens)
+        pairs = [checked(given, number) for number, given in enumerate(inputs, first)]
+        told = self.found(model, self.tokenise(pairs), decode.batch_tokens)
         seconds = round(time.perf_counter() - began, 6)
         answers = []
-        for line, example, one in zip(inputs, examples, given, strict=True):
+        for given, (_, context), one in zip(inputs, pairs, told, strict=True):
+            line = self.gives.show(given)
             if one is None:
                 answers.append(Prediction(line, "", seconds=seconds, answer=""))
                 continue
-            text = example.context[one.start : one.end]
-            answers.append(
-                Prediction(
-                    line,
-                    text,
-                    one.score,
-                    seconds=seconds,
-                    answer=text,
-                    start=one.start,
-                    end=one.end,
-                )
-            )
+            text = context[one.start : one.end]
+            place = {"answer": text, "start": one.start, "end": one.end}
+            answers.append(Prediction(line, text, one.score, seconds=seconds, **place))  # type: ignore[arg-type]
         return answers
 
-    def typed(self, line: str, number: int = 1) -> Example:
-        question, context = two_texts(line, number, True, "a question and a text")
-        if not question.strip() or not (context or "").strip():
-            raise InputError(f"input {number}: question and text must not be empty.")
-        return Example(question.strip(), context or "", [], "", "")
-
-    def framed_input(self, line: str, number: int = 1) -> TokenRow:
-        return self.pieces([self.typed(line, number)])[0][0].row
+    def framed_input(self, given: TwoTexts, number: int = 1) -> TokenRow:
+        asked = self.tokenise([checked(given, number)])[0]
+        _, start, end, _ = self.pieces([(len(asked.question), len(asked.ids))])[0].tolist()
+        return self.piece(asked, start, end).row
 
     # Scores.
 
-    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
-        rows = [r for r in islice(read(files, Faults(skip=True)), 200) if "\n" not in r.context]
+    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+        rows = [row for row in islice(examples, 200) if "\n" not in row.context]
         if not rows:
             return ""
         short = min(rows, key=lambda row: len(row.context))
         return f"{short.question}\t{short.context}"
 
-    def quick_scores(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        count: int,
-    ) -> dict[str, Any]:
-        judged, _ = self.judge(model, files, faults, decode.batch_tokens, count)
+    def quick_scores(self, model: Model, data: Data, decode: Decode, count: int) -> Scores:
+        judged = self.judge(model, data, decode.batch_tokens, count)
         return {name: round(100 * value, 4) for name, value in judged.means().items()}
 
-    def evaluate(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        nll: float,
-        tokens: int,
-    ) -> dict[str, Any]:
+    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
         """Exact match and F1, the best of the references, under SQuAD's normalisation."""
-        began = time.perf_counter()
-        judged, count = self.judge(model, files, faults, decode.batch_tokens)
+        began, count = time.perf_counter(), data.store.rows
+        judged = self.judge(model, data, decode.batch_tokens, count)
         seconds = time.perf_counter() - began
-        if not count:
-            raise DataError(f"{files[0]}: there must be a question to score, but there is none.")
-        found: dict[str, Any] = {}
+        found: Scores = {}
         for name, value in judged.means().items():
             found[name] = round(100 * value, 4)
-            found[f"{name}_interval"] = [round(100 * edge, 2) for edge in judged.interval(name)]
+            found[f"{name}_interval"] = hundredths(judged.interval(name))
             found[f"{name}_unit"] = "SQuAD's normalisation, best of the references"
         rate = {"predict_answers_per_second": round(count / seconds, 1)}
-        return {**found, "loss": round(nll / tokens, 5), **rate, "examples": count}
+        return {**found, "loss": round(loss.nll / loss.tokens, 5), **rate, "examples": count}
 
-    def judge(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        faults: Faults,
-        budget: int,
-        most: int | None = None,
-    ) -> tuple[Mean, int]:
-        judged, count = Mean(), 0
-        for chunk in chunks(islice(read(files, faults), most)):
-            count += len(chunk)
-            for example, one in zip(chunk, self.found(model, chunk, budget), strict=True):
+    def judge(self, model: Model, data: Data, budget: int, most: int) -> Mean:
+        """The first questions' answers against their references."""
+        judged = Mean()
+        for rows in chunks(range(min(most, data.store.rows))):
+            asked = [self.stored_question(data.store, row) for row in rows]
+            for row, one in zip(rows, self.found(model, asked, budget), strict=True):
+                example = data.examples[row]
                 given = "" if one is None else example.context[one.start : one.end]
                 wanted = [text for text, _ in example.answers]
                 judged.add(
                     {"f1": token_f1(given, wanted), "exact_match": exact_match(given, wanted)}
                 )
-        return judged, count
+        return judged
 
 
-def span_of(example: Example, piece: Piece) -> tuple[int, int]:
+def checked(given: TwoTexts, number: int) -> tuple[str, str]:
+    """A question and its text, neither of them empty."""
+    question, context = given
+    if not question.strip() or not context.strip():
+        raise InputError(f"input {number}: question and text must not be empty.")
+    return question.strip(), context
+
+
+def span_of(answers: Sequence[Sequence[int]], piece: Piece) -> tuple[int, int]:
     """The first answer's tokens in a row; (0, 0) where the window does not hold all of it."""
-    if not example.answers or not piece.places:
+    if not answers or not piece.places:
         return 0, 0
-    text, start = example.answers[0]
-    end = start + len(text)
+    start, end = answers[0]
     starts, ends = zip(*piece.places, strict=True)
     # A token may take the space before its word along, and so begin before the answer does.
     first = max((i for i, place in enumerate(starts) if place <= start), default=-1)

@@ -5,39 +5,35 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le
 from torch import Tensor
 
-from ..batch import Labelled, Sizes, Texts
-from ..data.read import Faults, is_text, read_json
-from ..data.store import Chunk, Store, cached
+from ..batch import Batch, Ids, Label, Sizes
+from ..data import labelled
+from ..data.examples import Data, Examples, chunks
+from ..data.read import Faults, read_json
+from ..data.store import Chunk, Store, ids_below
+from ..data.store import Field as StoreField
 from ..decode import Settings as Decode
 from ..errors import DataError, RecipeError, RunError
-from ..text import Settings as TextSettings
+from ..model import Model
+from ..score.classes import Confusion, ManyLabels
+from ..score.interval import hundredths
+from ..score.numbers import Correlation
 from ..text import Text, learn
-from .measure import Confusion, Correlation, ManyLabels
+from .form import Form, LineForm, PairForm, TwoTexts
 from .prediction import Prediction
-from .rows import rows
-from .texts import CHUNK, Rows, TextTask, TokenRow, two_texts
+from .task import Measured, Rng, Scores
+from .texts import TextTask, TokenRow
 
 Predicts = Literal["class", "classes", "number"]
-
-
-class Example(NamedTuple):
-    """A text or a pair, what is right, and where it stands."""
-
-    text: str
-    pair: str | None
-    label: Any
-    where: str
 
 
 @dataclass(frozen=True)
@@ -66,22 +62,6 @@ class ClassifySettings:
     ] = 128
 
 
-def read(files: Sequence[Path], settings: ClassifySettings, faults: Faults) -> Iterator[Example]:
-    """The rows of labelled files; what cannot be used is told to `faults`."""
-    s = settings
-    columns = [("task.text", s.text), *([("task.pair", s.pair)] if s.pair else [])]
-    for path in files:
-        for where, (*texts, label) in rows(path, [*columns, ("task.label", s.label)], faults):
-            if not all(isinstance(text, str) and text.strip() for text in texts):
-                faults.report(where, "there must be text to classify, but there is none")
-            elif not all(map(is_text, texts)):
-                faults.report(where, "the text must be UTF-8, but is not")
-            elif label is None or label == "":
-                faults.report(where, f"there must be a label ('{s.label}'), but there is none")
-            else:
-                yield Example(texts[0], texts[1] if s.pair else None, label, where)
-
-
 def as_number(label: Any) -> float | None:
     try:
         value = float(label)
@@ -90,12 +70,17 @@ def as_number(label: Any) -> float | None:
     return value if math.isfinite(value) and not isinstance(label, bool) else None
 
 
+Judged = Confusion | ManyLabels | Correlation
+
+
 class Classify(TextTask):
     """Labelled texts; scored as GLUE scores them; answers with a label and its probability."""
 
     Settings = ClassifySettings
-    asked = "text"
+    Example = labelled.Example
+    keeps = ("tokenizer.json", "labels.json")
     loss = "classes"  # where it is a class
+    wanted = "a row that can be used"
 
     def __init__(
         self,
@@ -111,7 +96,6 @@ class Classify(TextTask):
         self.loss = {"class": "classes", "classes": "labels", "number": "number"}[predicts]
         usual = {"class": "accuracy", "classes": "f1", "number": "spearman"}[predicts]
         self.metric = usual if settings.metric == "auto" else settings.metric
-        self.higher_is_better = True
         known = {
             "class": ("accuracy", "macro_f1", "matthews", *(("f1",) if len(labels) == 2 else ())),
             "classes": ("f1", "macro_f1", "accuracy"),
@@ -125,21 +109,29 @@ class Classify(TextTask):
 
     # The vocabulary and the labels: from the training files, kept in the run folder.
 
-    @classmethod
-    def learn(
-        cls, settings: ClassifySettings, text: TextSettings, files: Sequence[Path], faults: Faults
-    ) -> Classify:
-        lines = (t for row in read(files, settings, faults) for t in (row.text, row.pair or ""))
-        return cls.adopt(settings, learn(lines, text), files, faults)
+    @property
+    def gives(self) -> Form[Any]:
+        if self.settings.pair:
+            return PairForm("two texts", "text to label", "second text")
+        return LineForm("text to label")
+
+    @staticmethod
+    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Any]:
+        return labelled.read(files, settings.text, settings.pair, settings.label, faults)
+
+    @staticmethod
+    def reads_by(settings: Any) -> str:
+        return repr((settings.text, settings.pair, settings.label))
 
     @classmethod
-    def adopt(
-        cls, settings: ClassifySettings, text: Text, files: Sequence[Path], faults: Faults
-    ) -> Classify:
+    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+        lines = (t for row in examples for t in (row.text, row.pair or ""))
+        return cls.adopt(settings, learn(lines, sections["text"]), examples)
+
+    @classmethod
+    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Self:
         """With a vocabulary that is there already; what the labels are is learned."""
-        given = [row.label for row in read(files, settings, Faults(faults.skip))]
-        if not given:
-            raise DataError(f"{files[0]}: there must be a row to learn from, but there is none.")
+        given = [row.label for row in examples]
         predicts = settings.predicts if settings.predicts != "auto" else guess(given)
         if predicts == "number":
             return cls(settings, text, predicts, [])
@@ -150,7 +142,8 @@ class Classify(TextTask):
         names = sorted(counts, key=lambda name: (as_number(name) is None, as_number(name), name))
         if len(names) < 2 and predicts == "class":
             raise DataError(
-                f"{files[0]}: there must be two classes or more to tell apart, but all rows are "
+                f"{examples.first_file}: there must be two classes or more to tell apart, but all "
+                f"rows are "
                 f"'{names[0]}'."
             )
         if settings.positive and settings.positive not in counts:
@@ -172,10 +165,12 @@ class Classify(TextTask):
                 )
         return cls(settings, text, predicts, names, weights)
 
+    names_classes = True
+
     @classmethod
     def imported(
-        cls, settings: ClassifySettings, text: Text, labels: list[str], config: dict[str, Any]
-    ) -> Classify:
+        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+    ) -> Self:
         """As somebody else's config.json has it."""
         kinds: dict[Any, Predicts] = {
             "multi_label_classification": "classes",
@@ -184,125 +179,115 @@ class Classify(TextTask):
         predicts = kinds.get(config.get("problem_type"), "class")
         if len(labels) == 1:
             predicts = "number"
-        return cls(settings, text, predicts, [] if predicts == "number" else labels)
+        return cls(settings, texts[0], predicts, [] if predicts == "number" else labels)
 
-    def save(self, folder: Path) -> None:
-        super().save(folder)
+    def artefacts(self) -> Mapping[str, str]:
         kept = {"predicts": self.predicts, "labels": self.labels, "weights": self.weights.tolist()}
         said = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
-        (folder / "labels.json").write_text(said, encoding="utf-8")
+        return {**super().artefacts(), "labels.json": said}
 
     @classmethod
-    def load(cls, settings: ClassifySettings, text: TextSettings, folder: Path) -> Classify:
+    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
         kept = read_labels(folder)
-        return cls(
-            settings,
-            Text.load(folder / "tokenizer.json"),
-            kept["predicts"],
-            kept["labels"],
-            kept["weights"],
-        )
+        text = Text.load(folder / "tokenizer.json")
+        return cls(settings, text, kept["predicts"], kept["labels"], kept["weights"])
 
     @property
     def sizes(self) -> Sizes:
-        return self.sizes_for("text", len(self.labels) if self.labels else 1)
+        return self.sizes_for(Label, len(self.labels) if self.labels else 1)
 
     # Batches.
 
-    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
-        """The files' rows as ids, from the cache where their content has not changed."""
-        marks = ("classify", self.text.tokenizer.to_str(), repr(self.settings), repr(self.labels))
-        # Numbers are kept as the 32 bits of a float, so entries must be as wide.
-        size = 2**17 if self.predicts == "number" else max(self.text.size, len(self.labels))
-        rows = self._encode(files, faults)
-        return cached(cache, files, marks, rows, size, faults, "a row that can be used")
+    @property
+    def fields(self) -> Mapping[str, StoreField]:
+        number = self.predicts == "number"
+        label = StoreField("float32") if number else ids_below(len(self.labels))
+        return {"ids": self.ids_field, "split": ids_below(2**20), "label": label}
 
-    def _encode(self, files: Sequence[Path], faults: Faults) -> Iterator[Chunk]:
-        for chunk in chunks(self.examples(files, faults)):
-            framed = self.framed([example for example, _ in chunk])
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (*super().marks, self.predicts, repr(self.labels))
+
+    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+        for some in chunks(examples):
+            known = [(row, self.label_of(row, faults)) for row in some]
+            kept = [(row, label) for row, label in known if label is not None]
+            framed = self.framed([row for row, _ in kept])
             yield {
                 "ids": [row.ids for row in framed],
                 "split": [[row.split] for row in framed],
-                "label": [label for _, label in chunk],
+                "label": [label for _, label in kept],
             }
 
-    def examples(
-        self, files: Sequence[Path], faults: Faults
-    ) -> Iterator[tuple[Example, list[int]]]:
-        """Rows with their labels as numbers; a label never met is a fault."""
-        for example in read(files, self.settings, faults):
-            if self.predicts == "number":
-                value = as_number(example.label)
-                if value is None:
-                    faults.report(
-                        example.where, f"the label must be a number, but is '{example.label}'"
-                    )
-                    continue
-                yield example, [int(np.float32(value).view(np.uint32))]
-                continue
-            named = split(example.label, self.predicts, self.settings.separator)
-            odd = [name for name in named if name not in self.number]
-            if odd:
+    def label_of(self, example: Any, faults: Faults) -> list[Any] | None:
+        """What is right, as numbers; a label never met is a fault."""
+        if self.predicts == "number":
+            value = as_number(example.label)
+            if value is None:
                 faults.report(
-                    example.where,
-                    f"the label must be one that training has ({some_of(self.labels)}), but is "
-                    f"'{odd[0]}'",
+                    example.where, f"the label must be a number, but is '{example.label}'"
                 )
-                continue
-            yield example, [self.number[name] for name in named]
+            return None if value is None else [value]
+        named = split(example.label, self.predicts, self.settings.separator)
+        odd = [name for name in named if name not in self.number]
+        if odd:
+            faults.report(
+                example.where,
+                f"the label must be one that training has ({some_of(self.labels)}), but is "
+                f"'{odd[0]}'",
+            )
+            return None
+        return [self.number[name] for name in named]
 
-    def framed(self, examples: Sequence[Example]) -> list[TokenRow]:
-        ones = self.text.encode([example.text for example in examples])
-        twos: list[Any] = [None] * len(examples)
+    def framed(self, texts: Sequence[Any]) -> list[TokenRow]:
+        """Texts or pairs, each with a `text` and, where two are asked for, a `pair`."""
+        ones = self.text.encode([example.text for example in texts])
+        twos: list[Any] = [None] * len(texts)
         if self.settings.pair:
-            twos = self.text.encode([example.pair or "" for example in examples])
+            twos = self.text.encode([example.pair or "" for example in texts])
         return [self.frame(*both, self.settings.context) for both in zip(ones, twos, strict=True)]
 
-    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Labelled:
-        texts = self.stored(store, rows)
-        found, counts = store.padded("label", rows, [], [])
+    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Label]:
+        read, ones = self.stored(store, rows), torch.ones(len(rows))
+        if self.predicts == "classes":
+            found, counts = store.padded("label", rows, [], [])
+            real = np.arange(found.shape[1]) < counts[:, None]
+            holds = torch.zeros(len(rows), len(self.labels))
+            holds[torch.from_numpy(np.nonzero(real)[0]), torch.from_numpy(found[real])] = 1.0
+            return Batch(read, Label(holds, ones))
+        label = store.first("label", rows)
         if self.predicts == "number":
-            values = torch.from_numpy(found[:, 0].astype(np.uint32).view(np.float32))
-            return Labelled.of(texts, values, torch.ones(len(rows)))
-        if self.predicts == "class":
-            label = torch.from_numpy(found[:, 0])
-            return Labelled.of(texts, label, self.weights[label])
-        real = np.arange(found.shape[1]) < counts[:, None]
-        holds = torch.zeros(len(rows), len(self.labels))
-        holds[torch.from_numpy(np.nonzero(real)[0]), torch.from_numpy(found[real])] = 1.0
-        return Labelled.of(texts, holds, torch.ones(len(rows)))
+            return Batch(read, Label(torch.from_numpy(label.astype(np.float32)), ones))
+        classes = torch.from_numpy(label.astype(np.int64))
+        return Batch(read, Label(classes, self.weights[classes]))
 
     @staticmethod
-    def sample_batch(settings: ClassifySettings, budget: int) -> Labelled:
-        """A batch of the usual shape, texts of 32 tokens, to reckon with."""
+    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Label]:
+        """Texts of 32 tokens."""
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
         lengths = torch.full((len(ids),), width)
-        return Labelled.of((ids, lengths, ids), lengths * 0, torch.ones(len(ids)))
+        return Batch(Ids(ids, lengths, ids), Label(lengths * 0, torch.ones(len(ids))))
 
     # Answers.
 
     def predict(
-        self,
-        model: torch.nn.Module,
-        inputs: Sequence[str],
-        decode: Decode,
-        longest: int,
-        first: int = 1,
+        self, model: Model, inputs: Sequence[Any], decode: Decode, longest: int, first: int = 1
     ) -> list[Prediction]:
-        """A label for each text; of a pair, the two have a tab between."""
+        """A label for each text or pair."""
         began = time.perf_counter()
-        framed = [self.framed_input(line, number) for number, line in enumerate(inputs, first)]
+        framed = [self.framed_input(given) for given in inputs]
+        found = self.scores(model, framed, decode.batch_tokens)
+        seconds = round(time.perf_counter() - began, 6)
+        form = self.gives
+        return [
+            self.answer(form.show(given), scores[0], seconds)
+            for given, scores in zip(inputs, found, strict=True)
+        ]
 
-        def answer(scores: Tensor, i: int) -> Prediction:
-            seconds = round(time.perf_counter() - began, 6)
-            return self.answer(inputs[i], scores[0], seconds)
-
-        return self.each(model, framed, answer, decode.batch_tokens)
-
-    def framed_input(self, line: str, number: int = 1) -> TokenRow:
-        one, two = two_texts(line, number, bool(self.settings.pair), "two texts")
-        return self.framed([Example(one, two, None, "")])[0]
+    def framed_input(self, given: str | TwoTexts, number: int = 1) -> TokenRow:
+        one, two = given if isinstance(given, TwoTexts) else (given, None)
+        return self.framed([labelled.Example(one, two, None, "")])[0]
 
     def answer(self, line: str, scores: Tensor, seconds: float) -> Prediction:
         if self.predicts == "number":
@@ -321,89 +306,54 @@ class Classify(TextTask):
             line, label, score, seconds=seconds, label=label, probabilities=probabilities
         )
 
-    def asking(self, batch: Texts) -> Labelled:
-        rows = torch.zeros(len(batch), dtype=torch.long)
-        texts = (batch.ids, batch.lengths, batch.segments)
-        return Labelled.of(texts, rows, torch.ones(len(batch)))
-
     # Scores.
 
-    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
-        first = next(read(files, self.settings, Faults(skip=True)), None)
-        if first is None:
-            return ""
+    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+        first = next(iter(examples))
         return first.text if first.pair is None else f"{first.text}\t{first.pair}"
 
-    def quick_scores(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        count: int,
-    ) -> dict[str, Any]:
-        judged = self.judge(model, files, faults, decode.batch_tokens, count)
+    def quick_scores(self, model: Model, data: Data, decode: Decode, count: int) -> Scores:
+        judged = self.judge(model, data.store, decode.batch_tokens, count)
         return {name: round(value, 4) for name, value in self.metrics(judged).items()}
 
-    def evaluate(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        nll: float,
-        tokens: int,
-    ) -> dict[str, Any]:
+    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
         """The usual scores with their intervals; of classes, a table and who is taken for whom."""
         began = time.perf_counter()
-        judged = self.judge(model, files, faults, decode.batch_tokens)
+        judged = self.judge(model, data.store, decode.batch_tokens, data.store.rows)
         seconds = time.perf_counter() - began
-        found: dict[str, Any] = {}
+        found: Scores = {}
         for name, value in self.metrics(judged).items():
             found[name] = round(value, 4)
             if (around := self.interval(judged, name)) is not None:
-                found[f"{name}_interval"] = [round(100 * edge, 2) for edge in around]
-        found["loss"] = round(nll / tokens, 5)
+                found[f"{name}_interval"] = hundredths(around)
+        found["loss"] = round(loss.nll / loss.tokens, 5)
         if isinstance(judged, Confusion):
             found["confusion"] = {"labels": self.labels, "matrix": judged.matrix.tolist()}
         if not isinstance(judged, Correlation):
             found["per_class"] = dict(zip(self.labels, judged.per_class(), strict=True))
-        examples = count_of(judged)
-        rate = {"predict_texts_per_second": round(examples / seconds, 1)}
-        return {**found, **rate, "examples": examples}
+        rate = {"predict_texts_per_second": round(data.store.rows / seconds, 1)}
+        return {**found, **rate, "examples": data.store.rows}
 
-    def judge(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        faults: Faults,
-        budget: int,
-        most: int | None = None,
-    ) -> Confusion | ManyLabels | Correlation:
-        """Answers counted as they come: nothing is kept of them but what the scores need."""
-        kinds = {"class": Confusion, "classes": ManyLabels}
-        judged: Any = (
-            kinds[self.predicts](len(self.labels)) if self.predicts in kinds else Correlation()
-        )
-        for chunk in chunks(islice(self.examples(files, faults), most)):
-            framed = self.framed([example for example, _ in chunk])
-            given = self.each(model, framed, lambda scores, i: scores[0], budget)
-            scores = torch.stack(given).numpy()
-            if self.predicts == "class":
-                judged.add([label[0] for _, label in chunk], scores.argmax(1))
-            elif self.predicts == "number":
-                bits = np.array([label[0] for _, label in chunk], np.uint32)
-                judged.add(bits.view(np.float32), scores[:, 0])
-            else:
-                right = np.zeros(scores.shape, bool)
-                for row, (_, label) in enumerate(chunk):
-                    right[row, label] = True
-                judged.add(right, scores > 0)
-        if not count_of(judged):
-            raise DataError(f"{files[0]}: there must be a row to score, but there is none.")
-        return judged  # type: ignore[no-any-return]
+    def judge(self, model: Model, store: Store, budget: int, most: int) -> Judged:
+        """The first rows' answers against what is right."""
+        rows = np.arange(min(most, store.rows))
+        scores = torch.stack(self.stored_scores(model, store, len(rows), budget))[:, 0].numpy()
+        if self.predicts == "number":
+            judged = Correlation()
+            judged.add(store.first("label", rows), scores[:, 0])
+            return judged
+        if self.predicts == "class":
+            confusion = Confusion(len(self.labels))
+            confusion.add(store.first("label", rows).astype(np.int64), scores.argmax(1))
+            return confusion
+        right = np.zeros(scores.shape, bool)
+        for row in rows.tolist():
+            right[row, store.row("label", row)] = True
+        several = ManyLabels(len(self.labels))
+        several.add(right, scores > 0)
+        return several
 
-    def metrics(self, judged: Any) -> dict[str, float]:
+    def metrics(self, judged: Judged) -> dict[str, float]:
         """In hundredths, the headline first."""
         if isinstance(judged, Confusion):
             found = {"accuracy": judged.accuracy(), "macro_f1": judged.macro_f1()}
@@ -422,7 +372,7 @@ class Classify(TextTask):
     def positive(self) -> int:
         return self.number.get(self.settings.positive, 1)
 
-    def interval(self, judged: Any, name: str) -> tuple[float, float] | None:
+    def interval(self, judged: Judged, name: str) -> tuple[float, float] | None:
         if isinstance(judged, Correlation):
             return judged.interval(name)
         if isinstance(judged, Confusion):
@@ -434,12 +384,6 @@ class Classify(TextTask):
             }
             return judged.interval(statistics[name])
         return None
-
-
-def count_of(judged: Any) -> int:
-    if isinstance(judged, Confusion):
-        return int(judged.matrix.sum())
-    return int(judged.examples)
 
 
 def guess(labels: Sequence[Any]) -> Predicts:
@@ -462,11 +406,6 @@ def some_of(names: Sequence[str]) -> str:
     """Names for a message, the first few of many."""
     shown = ", ".join(f"'{name}'" for name in names[:6])
     return shown if len(names) <= 6 else f"{shown} and {len(names) - 6} more"
-
-
-def chunks(items: Iterator[Any]) -> Iterator[list[Any]]:
-    while some := list(islice(items, CHUNK)):
-        yield some
 
 
 def read_labels(folder: Path) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Self
 
 import numpy as np
 import torch
@@ -15,17 +14,23 @@ import torch.nn.functional as F
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from ..batch import Labelled, Sizes, Texts
+from ..batch import Batch, Ids, Nothing, Sizes
+from ..data import labelled
+from ..data.examples import Data, Examples, chunks
 from ..data.read import Faults
-from ..data.store import Store
+from ..data.store import Chunk, Store
+from ..data.store import Field as StoreField
 from ..decode import Settings as Decode
-from ..errors import DataError, RecipeError
-from ..text import Settings as TextSettings
+from ..errors import RecipeError
+from ..model import Model
+from ..score.interval import hundredths
+from ..score.numbers import Correlation
 from ..text import Text
-from .classify import ClassifySettings, Example, as_number, chunks, read
-from .measure import Correlation
+from .classify import as_number
+from .form import Form, TextForm
 from .prediction import Prediction
-from .texts import Rows, TextTask, TokenRow, two_texts
+from .task import Measured, Scores
+from .texts import TextTask, TokenRow
 
 
 @dataclass(frozen=True)
@@ -43,74 +48,98 @@ class Embed(TextTask):
     """A vector for each text; scored by how cosines agree with people's judgement."""
 
     Settings = EmbedSettings
-    asked = "vector"
+    Example = labelled.Example
     loss = "number"
-    metric, higher_is_better = "spearman", True
+    metric = "spearman"
+    wanted = "a pair to score"
 
     def __init__(self, settings: EmbedSettings, text: Text) -> None:
         self.settings, self.text = settings, text
 
+    @property
+    def gives(self) -> Form[str]:
+        return TextForm("text to embed")
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.sizes_for(Nothing)
+
+    @staticmethod
+    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[labelled.Example]:
+        return labelled.read(files, settings.text, settings.pair, settings.label, faults)
+
+    @staticmethod
+    def reads_by(settings: Any) -> str:
+        return repr((settings.text, settings.pair, settings.label))
+
     @classmethod
-    def learn(
-        cls, settings: EmbedSettings, text: TextSettings, files: Sequence[Path], faults: Faults
-    ) -> NoReturn:
+    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Any) -> NoReturn:
         raise RecipeError(
             "task.kind=embed is for encoders that are trained already: `regard import` makes such "
             "a run; to train one on labelled pairs, use classify with task.pair."
         )
 
-    adopt = learn
+    @classmethod
+    def adopt(cls, settings: Any, text: Text, examples: Any) -> NoReturn:
+        cls.learn(settings, {}, examples)
 
     @classmethod
-    def load(cls, settings: EmbedSettings, text: TextSettings, folder: Path) -> Embed:
+    def imported(
+        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+    ) -> Self:
+        return cls(settings, texts[0])
+
+    @classmethod
+    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"))
 
+    # The store has what scoring needs; an embedder is not trained.
+
     @property
-    def sizes(self) -> Sizes:
-        return self.sizes_for("vector")
+    def fields(self) -> Mapping[str, StoreField]:
+        return {"ids": self.ids_field, "pair": self.ids_field, "label": StoreField("float32")}
 
-    @staticmethod
-    def sample_batch(settings: EmbedSettings, budget: int) -> Texts:
-        width = min(32, settings.context)
-        ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
-        return Texts(ids, torch.full((len(ids),), width), ids)
-
-    # Scores are of cosines, not of a loss: there is nothing to sweep.
-
-    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
-        return None  # type: ignore[return-value]
+    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+        for some in chunks(examples):
+            kept = []
+            for example in some:
+                if as_number(example.label) is None:
+                    told = f"the label must be a number, not '{example.label}'"
+                    faults.report(example.where, told)
+                else:
+                    kept.append(example)
+            yield {
+                "ids": self.text.encode([example.text for example in kept]),
+                "pair": self.text.encode([example.pair or "" for example in kept]),
+                "label": [[float(example.label)] for example in kept],
+            }
 
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
-    ) -> Iterator[Labelled]:
+    ) -> Iterator[Batch[Ids, Nothing]]:
+        """Scores are of cosines, not of a loss: there is nothing to sweep."""
         return iter(())
 
-    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Any:
-        raise AssertionError("an embedder is not trained")
+    @staticmethod
+    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Nothing]:
+        width = min(32, settings.context)
+        ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
+        return Batch(Ids(ids, torch.full((len(ids),), width), ids), Nothing())
 
-    def vectors(self, model: torch.nn.Module, lines: Sequence[str], budget: int) -> list[Tensor]:
-        rows = [self.frame(ids, None, self.settings.context) for ids in self.text.encode(lines)]
+    # Answers.
 
-        def answer(scores: Tensor, i: int) -> Tensor:
-            return F.normalize(scores[0], dim=-1) if self.settings.normalise else scores[0]
-
-        return self.each(model, rows, answer, budget)
+    def vectors(self, model: Model, rows: Sequence[Sequence[int]], budget: int) -> list[Tensor]:
+        framed = [self.frame(ids, None, self.settings.context) for ids in rows]
+        found = [scores[0] for scores in self.scores(model, framed, budget)]
+        return [F.normalize(v, dim=-1) for v in found] if self.settings.normalise else found
 
     def predict(
-        self,
-        model: torch.nn.Module,
-        inputs: Sequence[str],
-        decode: Decode,
-        longest: int,
-        first: int = 1,
+        self, model: Model, inputs: Sequence[str], decode: Decode, longest: int, first: int = 1
     ) -> list[Prediction]:
         """The numbers of each text's vector, with a space between."""
         began = time.perf_counter()
-        for number, line in enumerate(inputs, first):
-            two_texts(line.replace("\t", " "), number, False, "")
-        found = self.vectors(
-            model, [line.replace("\t", " ") for line in inputs], decode.batch_tokens
-        )
+        ids = self.text.encode([line.replace("\t", " ") for line in inputs])
+        found = self.vectors(model, ids, decode.batch_tokens)
         seconds = round(time.perf_counter() - began, 6)
         answers = []
         for line, vector in zip(inputs, found, strict=True):
@@ -119,67 +148,38 @@ class Embed(TextTask):
             answers.append(Prediction(line, shown, seconds=seconds, vector=numbers))
         return answers
 
-    def framed_input(self, line: str, number: int = 1) -> TokenRow:
-        return self.frame(self.text.encode([line])[0], None, self.settings.context)
+    def framed_input(self, given: str, number: int = 1) -> TokenRow:
+        return self.frame(self.text.encode([given])[0], None, self.settings.context)
 
-    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
-        first = next(self.pairs(files, Faults(skip=True)), None)
-        return "" if first is None else first.text
+    # Scores.
 
-    def pairs(self, files: Sequence[Path], faults: Faults) -> Iterator[Example]:
-        s = self.settings
-        columns = ClassifySettings(text=s.text, pair=s.pair, label=s.label)
-        for example in read(files, columns, faults):
-            if as_number(example.label) is None:
-                faults.report(example.where, f"the label must be a number, not '{example.label}'")
-                continue
-            yield example
+    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+        first: str = next(iter(examples)).text
+        return first
 
-    def quick_scores(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        count: int,
-    ) -> dict[str, Any]:
-        judged = self.judge(model, files, faults, decode.batch_tokens, count)
+    def quick_scores(self, model: Model, data: Data, decode: Decode, count: int) -> Scores:
+        judged = self.judge(model, data.store, decode.batch_tokens, count)
         return {k: round(100 * v, 4) for k, v in judged.scores().items() if k in USUAL}
 
-    def evaluate(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        nll: float,
-        tokens: int,
-    ) -> dict[str, Any]:
+    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
         """How cosines of pairs agree with the numbers given."""
-        judged = self.judge(model, files, faults, decode.batch_tokens)
-        if not judged.examples:
-            raise DataError(f"{files[0]}: there must be a pair to score, but there is none.")
-        found: dict[str, Any] = {}
+        judged = self.judge(model, data.store, decode.batch_tokens, data.store.rows)
+        found: Scores = {}
         for name in USUAL:
             found[name] = round(100 * judged.scores()[name], 4)
-            found[f"{name}_interval"] = [round(100 * edge, 2) for edge in judged.interval(name)]
+            found[f"{name}_interval"] = hundredths(judged.interval(name))
             found[f"{name}_unit"] = "cosine against the label"
-        return {**found, "examples": judged.examples}
+        return {**found, "examples": data.store.rows}
 
-    def judge(
-        self,
-        model: torch.nn.Module,
-        files: Sequence[Path],
-        faults: Faults,
-        budget: int,
-        most: int | None = None,
-    ) -> Correlation:
+    def judge(self, model: Model, store: Store, budget: int, most: int) -> Correlation:
         judged = Correlation()
-        for chunk in chunks(islice(self.pairs(files, faults), most)):
-            sides = [self.vectors(model, [e[i] for e in chunk], budget) for i in (0, 1)]
-            one, other = (torch.stack(side) for side in sides)
+        for rows in chunks(range(min(most, store.rows))):
+            one, other = (
+                torch.stack(self.vectors(model, [store.row(side, row) for row in rows], budget))
+                for side in ("ids", "pair")
+            )
             cosines = F.cosine_similarity(one, other)
-            judged.add([float(example.label) for example in chunk], cosines.numpy())
+            judged.add(store.first("label", np.array(rows)), cosines.numpy())
         return judged
 
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 
-from ..batch import Sizes, Tokens
+from ..batch import Batch, Running, Sizes, Tensors, Tokens
+from ..data import running
 from ..data.cut import Cut, Packed, Plan, Stream, Windows, check_size
-from ..data.read import Faults, documents, kind_of, parcels
-from ..data.store import Chunk, Store, cached
+from ..data.examples import Data, Examples
+from ..data.read import Faults, parcels
+from ..data.store import Chunk, Column, Field, Store, ids_below
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
+from ..model import Model
 from ..text import PAD, Text, learn
 from ..text import Settings as TextSettings
+from .task import Measured, Rng, Scores
 from .writer import Writer
 
 STREAMS = 10  # strips that validation data are read in while training; a final score reads one
@@ -46,13 +50,16 @@ class LanguageSettings:
 class Language(Writer):
     """One stream of tokens; scored by perplexity; answers with how a text goes on."""
 
-    Settings = LanguageSettings
+    Settings: ClassVar[type] = LanguageSettings
+    Example: ClassVar[type] = running.Piece
+    sections: ClassVar[Mapping[str, type]] = {"text": TextSettings}
+    keeps = ("tokenizer.json",)
     loss = "tokens"
     metric, higher_is_better = "perplexity", False
     unit = "token"
-    looks_at_answer = False  # `see` looks at the text itself
-    # What a recipe that says nothing gets, where it is not the usual.
-    defaults: ClassVar[dict[str, dict[str, Any]]] = {
+    wanted = "text"
+    asks: ClassVar[type[Tensors]] = Running  # what a model must be able to read
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "train": {"smoothing": 0.0},
         "decode": {"kind": "sample"},
     }
@@ -64,48 +71,56 @@ class Language(Writer):
 
     # The vocabulary: learned from the training files, kept in the run folder.
 
-    @classmethod
-    def learn(
-        cls, settings: LanguageSettings, text: TextSettings, files: Sequence[Path], faults: Faults
-    ) -> Language:
-        pieces = (piece for piece, _, _ in read(files, settings.lines, faults))
-        return cls(settings, learn(pieces, text), unit_of(text))
+    @staticmethod
+    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[running.Piece]:
+        return running.pieces(files, settings.lines, faults)
 
-    def save(self, folder: Path) -> None:
-        self.text.save(folder / "tokenizer.json")
+    @staticmethod
+    def reads_by(settings: Any) -> str:
+        return str(settings.lines)
 
     @classmethod
-    def load(cls, settings: LanguageSettings, text: TextSettings, folder: Path) -> Language:
-        return cls(settings, Text.load(folder / "tokenizer.json"), unit_of(text))
+    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+        text = learn((piece.text for piece in examples), sections["text"])
+        return cls(settings, text, unit_of(sections["text"]))
+
+    @classmethod
+    def imported(
+        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+    ) -> Self:
+        return cls(settings, texts[0])
+
+    @classmethod
+    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+        return cls(settings, Text.load(folder / "tokenizer.json"), unit_of(sections["text"]))
 
     @property
     def sizes(self) -> Sizes:
-        return Sizes(self.text.size, self.text.size, True)
+        size = self.text.size
+        return Sizes(size, size, True, read=self.asks, asked=Tokens)
 
     # Batches: tokenised once into a store, then cut out of it.
 
-    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
-        """The files' text as ids, from the cache where their content has not changed."""
-        mark = self.text.tokenizer.to_str()
-        # A lone text has no end that a model could learn; several are told apart by theirs.
-        lone = len(files) == 1 and files[0].is_file() and kind_of(files[0]) == ".txt"
-        ends = self.settings.lines or not lone
-        marks = ("language", mark, str(self.settings.lines), str(ends))
-        rows = self._encode(files, ends, faults)
-        store = cached(cache, files, marks, rows, self.text.size, faults, "text")
-        check_size(len(store.flat("text")), str(files[0]))
-        return store
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"text": ids_below(self.text.size)}
 
-    def _encode(self, files: Sequence[Path], ends: bool, faults: Faults) -> Iterator[Chunk]:
-        every = read(files, self.settings.lines, faults)
-        for pieces in parcels(every, lambda piece: len(piece[0]), 1000):
-            rows = self.text.encode([piece for piece, _, _ in pieces])
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (self.text.tokenizer.to_str(),)
+
+    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+        for pieces in parcels(examples, lambda piece: len(piece.text), 1000):
+            rows = self.text.encode([piece.text for piece in pieces])
             yield {
                 "text": [
-                    [*row, self.text.eos] if last and ends else row
-                    for row, (_, _, last) in zip(rows, pieces, strict=True)
+                    [*row, self.text.eos] if piece.ends else row
+                    for row, piece in zip(rows, pieces, strict=True)
                 ]
             }
+
+    def check(self, store: Store, where: str) -> None:
+        check_size(len(store.flat("text")), where)
 
     def plan(self, store: Store, budget: int, seed: int) -> Plan:
         """Which rows make up which batch."""
@@ -127,18 +142,21 @@ class Language(Writer):
         ended = flat[starts[1:] - 1] == self.text.eos
         return Packed(starts, ended, rows, self.settings.context, seed)
 
-    def batch(self, store: Store, cut: Any, rng: np.random.Generator | None = None) -> Tokens:
+    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Any, Tokens]:
         flat = store.flat("text")
-        if isinstance(cut, list):
-            return self._packed(flat, cut)
-        places = cut.starts[:, None] + np.arange(cut.length + 1)  # (B, T + 1)
-        label_range = torch.tensor([[0, cut.length]] * len(places))
+        if not isinstance(rows, Cut):
+            return self._packed(flat, rows)
+        places = rows.starts[:, None] + np.arange(rows.length + 1)  # (B, T + 1)
+        label_range = torch.tensor([[0, rows.length]] * len(places)).view(len(places), 2)
         ids = torch.from_numpy(flat[places].astype(np.int64))
         # A gradient from fewer steps back is worth less (Merity et al. 2018, section 5).
-        rate_scale = cut.length / self.settings.context if self.settings.vary else 1.0
-        return Tokens(ids, label_range, continues=cut.continues, rate_scale=rate_scale)
+        scale = rows.length / self.settings.context if self.settings.vary else 1.0
+        read, asked = Running(ids[:, :-1]), Tokens(ids[:, 1:], label_range)
+        return Batch(read, asked, continues=rows.continues, rate_scale=scale)
 
-    def _packed(self, flat: Any, rows: list[list[tuple[int, int]]]) -> Tokens:
+    def _packed(
+        self, flat: Column, rows: Sequence[Sequence[tuple[int, int]]]
+    ) -> Batch[Running, Tokens]:
         """Documents side by side: each is read behind an end, and predicted to its own.
 
         A piece of n tokens is n inputs (an end, then all but the last) and n labels; so that ids
@@ -157,11 +175,13 @@ class Language(Writer):
                 numbers[row, place : place + length] = number
                 place += length
             label_range[row, 1] = place
-        return Tokens(torch.from_numpy(ids), label_range, torch.from_numpy(numbers))
+        whole = torch.from_numpy(ids)
+        read = Running(whole[:, :-1], torch.from_numpy(numbers))
+        return Batch(read, Tokens(whole[:, 1:], label_range))
 
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
-    ) -> Iterator[Tokens]:
+    ) -> Iterator[Batch[Any, Tokens]]:
         """The whole text in order, each token predicted once, but for the very first."""
         s, size = self.settings, len(store.flat("text"))
         rows = max(1, budget // s.context)
@@ -187,59 +207,44 @@ class Language(Writer):
             batch = self.batch(store, Cut(np.array(some, np.int64), context))
             # A window counts from where the one before it ended.
             new = [max(0, ends[first + i] - start) for i, start in enumerate(some)]
-            yield replace(batch, label_range=torch.tensor([[n, context] for n in new]))
+            new_range = torch.tensor([[n, context] for n in new])
+            yield replace(batch, asked=replace(batch.asked, label_range=new_range))
 
     @staticmethod
-    def sample_batch(settings: LanguageSettings, budget: int) -> Tokens:
-        """A batch of the usual shape, to reckon with."""
+    def sample_batch(settings: Any, budget: int) -> Batch[Any, Tokens]:
         rows = max(1, budget // settings.context)
-        ids = torch.zeros(rows, settings.context + 1, dtype=torch.long)
-        return Tokens(ids, torch.tensor([[0, settings.context]] * rows))
+        ids = torch.zeros(rows, settings.context, dtype=torch.long)
+        return Batch(Running(ids), Tokens(ids, torch.tensor([[0, settings.context]] * rows)))
 
-    def trace(self, source: str, target: str) -> tuple[Tokens, dict[str, list[str]]]:
+    def trace(self, given: str, target: str) -> tuple[Batch[Any, Tokens], dict[str, list[str]]]:
         """A text and how it goes on as a batch, and the tokens that its rows and columns are."""
-        ids = self.ids(source + target)
+        ids = self.ids(given + target)
         if len(ids) < 2:
             raise InputError("input: there must be two tokens to look at, but there are fewer.")
         tokens = [name.replace("Ġ", "▁").replace("Ċ", "⏎") for name in self.text.tokens(ids)]
-        # The last column is a label only.
-        padded = torch.tensor([[*ids, self.text.eos]])
-        return Tokens(padded, torch.tensor([[0, len(ids)]])), {
-            "inputs": tokens,
-            "outputs": [*tokens[1:], "…"],
-        }
+        labels = torch.tensor([[*ids[1:], self.text.eos]])
+        asked = Tokens(labels, torch.tensor([[0, len(ids)]]))
+        sides = {"inputs": tokens, "outputs": [*tokens[1:], "…"]}
+        return Batch(Running(torch.tensor([ids])), asked), sides
 
     # Scores.
 
-    def quick_scores(
-        self, model: Any, files: Sequence[Path], decode: Decode, faults: Faults, count: int
-    ) -> dict[str, Any]:
-        """Perplexity needs no answers."""
-        return {}
-
-    def evaluate(
-        self,
-        model: Any,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        nll: float,
-        tokens: int,
-    ) -> dict[str, Any]:
+    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
         """The text's -log p, `nll` in all, in the usual units, each told which it is."""
+        nll, tokens = loss
         size, words, ends, texts = 0, 0, 0, 0
-        for piece, _, last in read(files, self.settings.lines, faults):
-            size += len(piece.encode("utf-8")) + (last and self.settings.lines)
-            words += len(piece.split())
-            ends += last and self.settings.lines
-            texts += last
+        for piece in data.examples:
+            size += len(piece.text.encode("utf-8")) + (piece.last and self.settings.lines)
+            words += len(piece.text.split())
+            ends += piece.last and self.settings.lines
+            texts += piece.last
         s = self.settings
         # What is unknown is cheap, so that a smaller vocabulary would seem the better one.
         whole = self.kind in ("words", "spaced", "characters")
         unknown = f", vocabulary of {self.text.size}" if whole else ""
         context = {
             "stream": "whole set in order, state carried"
-            if getattr(model, "carries", False)
+            if model.carries
             else f"whole set in order, pieces of {s.context}, nothing carried",
             "windows": f"windows of {s.context}, each adding {s.stride or s.context}",
             "documents": f"each text by itself, at most {s.context} tokens",
@@ -264,10 +269,10 @@ class Language(Writer):
             "examples": texts,
         }
 
-    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
+    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
         """A prompt: the first words of a line of middling length, as many as can be placed."""
-        for piece, _, _ in read(files, self.settings.lines, Faults(skip=True)):
-            for line in piece.split("\n"):
+        for piece in examples:
+            for line in piece.text.split("\n"):
                 words = line.split()[:6]
                 while words and longest and len(self.ids(" ".join(words))) > longest:
                     words.pop()
@@ -279,18 +284,3 @@ class Language(Writer):
 def unit_of(text: TextSettings) -> str:
     """What a token is; of a vocabulary that was brought along, nobody knows."""
     return "" if text.vocabulary else text.kind
-
-
-def read(files: Sequence[Path], lines: bool, faults: Faults) -> Iterator[tuple[str, str, bool]]:
-    """Pieces of text, where they stand, and whether a text ends with them."""
-    for file in files:
-        if not file.is_dir() and kind_of(file) not in (".txt", ".jsonl"):
-            raise DataError(f"{file}: text must be a .txt file, a folder of them, or .jsonl.")
-        for piece, where, last in documents(file, faults):
-            if not lines:
-                yield piece, where, last
-                continue
-            *rows, rest = piece.split("\n")
-            yield from ((row, where, True) for row in rows)
-            if rest:  # a line without its end, or the beginning of a very long one
-                yield rest, where, last

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -17,23 +15,24 @@ from annotated_types import Gt, Le, Lt
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batch import Masked, Sizes, Texts
+from ..batch import Batch, Hidden, Ids, Nothing, Sizes
+from ..data import running
 from ..data.cut import Plan
-from ..data.read import PIECE, Faults, documents, is_text, kind_of, parcels
-from ..data.store import Chunk, Store, cached
+from ..data.examples import Data, Examples
+from ..data.halves import Halves
+from ..data.read import Faults, parcels
+from ..data.running import WHERE, Documents
+from ..data.store import Chunk, Store
+from ..data.store import Field as StoreField
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
+from ..model import Model
+from ..score.interval import proportion
 from ..text import HIDDEN, Text, learn
-from ..text import Settings as TextSettings
+from .form import Form, TextForm
 from .prediction import Prediction
+from .task import Measured, Rng, Scores
 from .texts import TextTask, TokenRow
-
-SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'“‘(]*[A-ZÀ-Þ0-9])")
-HEADING = re.compile(r"\s*= [^=].*[^=] =\s*$")
-
-
-Documents = Literal["blank", "headings", "file"]
-WHERE = "where a text begins: after a blank line, at a line like = Title =, or with its file"
 
 
 @dataclass(frozen=True)
@@ -49,130 +48,20 @@ class MaskedSettings:
     whole_words: Annotated[bool, "hide all pieces of a word or none"] = False
 
 
-def read(files: Sequence[Path], settings: Any, faults: Faults) -> Iterator[tuple[str, bool]]:
-    """Sentences, and whether each is the first of its text."""
-    for file in files:
-        if not file.is_dir() and kind_of(file) not in (".txt", ".jsonl"):
-            raise DataError(f"{file}: text must be a .txt file, a folder of them, or .jsonl.")
-        begins = True
-        for piece, _, last in documents(file, faults):
-            *rows, rest = piece.split("\n")
-            for line in (*rows, rest) if rest else rows:  # behind the last end is no line
-                blank = not line.strip()
-                heading = settings.documents == "headings" and HEADING.match(line)
-                if heading or (blank and settings.documents == "blank"):
-                    begins = True
-                for sentence in SENTENCE.split(line.strip()) if not blank else ():
-                    yield sentence, begins
-                    begins = False
-            begins = begins or last
-
-
-def documents_of(files: Sequence[Path], settings: Any, faults: Faults) -> Iterator[str]:
-    """Whole texts, each on one line; a very long one counts as several."""
-    held: list[str] = []
-    length = 0
-    for sentence, begins in read(files, settings, faults):
-        if held and (begins or length >= PIECE):
-            yield " ".join(held)
-            held, length = [], 0
-        held.append(sentence)
-        length += len(sentence)
-    if held:
-        yield " ".join(held)
-
-
-class Row(NamedTuple):
-    """Where the two halves of a row begin and end in the running text."""
-
-    one: int
-    middle: int
-    two: int
-    end: int
-    follows: int  # 1 or 0; -1: there is one text
-
-
 SWEPT = 16  # rows that are scored at a time
-
-
-class Rows(Plan):
-    """Rows as full as can be: each goes on where the one before it in its text ended.
-
-    Half of the pairs are cut out of one text at the end of a sentence; the others have a second
-    half from another text, drawn anew in every epoch.
-    """
-
-    def __init__(self, store: Store, settings: MaskedSettings, rows: int, room: int, seed: int):
-        self.settings, self.room, self.seed = settings, room, seed
-        self.starts = np.asarray(store.starts("text"))  # of sentences
-        first = np.flatnonzero(store.flat("begins"))  # sentences that begin a text
-        self.texts = np.append(self.starts[first], self.starts[-1])
-        if settings.next and len(first) < 2:
-            raise DataError(
-                "task.next needs two texts or more, to draw what does not follow from, but there "
-                f"is {len(first)}; set task.documents, or task.next=false."
-            )
-        self.pieces = [
-            (text, *piece)
-            for text, (begin, end) in enumerate(zip(self.texts[:-1], self.texts[1:], strict=True))
-            for piece in self.cut(int(begin), int(end))
-        ]
-        if not self.pieces:
-            raise DataError("the data must hold a text of two tokens or more, but hold none.")
-        self.rows = min(rows, len(self.pieces))
-        self.batches = len(self.pieces) // self.rows
-
-    def cut(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """A text in pieces of a row's room, each from the beginning of a sentence."""
-        while begin < end:
-            stop = min(begin + self.room, end)
-            if stop - begin > 1:
-                yield begin, stop
-            before = int(self.starts[np.searchsorted(self.starts, stop, "right") - 1])
-            begin = before if stop < end and before > begin else stop
-
-    def epoch(self, number: int) -> list[list[Row]]:
-        rng = np.random.default_rng((self.seed, number))
-        order = rng.permutation(len(self.pieces))[: self.batches * self.rows]
-        drawn = [self.row(self.pieces[i], rng) for i in order]
-        return [drawn[i : i + self.rows] for i in range(0, len(drawn), self.rows)]
-
-    def row(self, piece: tuple[int, int, int], rng: np.random.Generator) -> Row:
-        text, begin, end = piece
-        if not self.settings.next:
-            return Row(begin, end, end, end, -1)
-        low, high = np.searchsorted(self.starts, (begin + 1, end))
-        middle = int(self.starts[rng.integers(low, high)]) if high > low else (begin + end) // 2
-        if rng.random() < 0.5:
-            return Row(begin, middle, middle, end, 1)
-        other = int(rng.integers(len(self.texts) - 2))
-        other += other >= text  # any but this one
-        low, high = np.searchsorted(self.starts, self.texts[other : other + 2])
-        two = int(self.starts[rng.integers(low, high)])
-        return Row(
-            begin,
-            middle,
-            two,
-            min(two + self.room - (middle - begin), int(self.texts[other + 1])),
-            0,
-        )
-
-    def largest(self) -> list[Row]:
-        begin = min(int(self.pieces[0][1]), int(self.starts[-1]) - 2)
-        end = min(begin + self.room, int(self.starts[-1]))
-        middle = (begin + end) // 2
-        return [Row(begin, middle, middle, end, 1 if self.settings.next else -1)] * self.rows
 
 
 class MaskedWords(TextTask):
     """BERT's pre-training (Devlin et al. 2019, section 3.1); scored by how many words it tells."""
 
     Settings = MaskedSettings
-    asked = "words"
+    Example = running.Sentence
     loss = "masked"
-    metric, higher_is_better = "accuracy", True
+    metric = "accuracy"
     unit = "hidden word"
-    defaults: ClassVar[dict[str, dict[str, Any]]] = {
+    wanted = "text to learn from"
+    draws = True
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "text": {"kind": "wordpiece", "lowercase": True},
         "train": {"smoothing": 0.0, "evaluate_examples": 0},
     }
@@ -187,53 +76,67 @@ class MaskedWords(TextTask):
         self.words = np.array([i for i in range(text.size) if i not in text.specials])
         self.continues = continues(text)
 
-    @classmethod
-    def learn(
-        cls, settings: MaskedSettings, text: TextSettings, files: Sequence[Path], faults: Faults
-    ) -> MaskedWords:
-        sentences = (sentence for sentence, _ in read(files, settings, faults))
-        return cls(settings, learn(sentences, text, [HIDDEN]))
+    @property
+    def gives(self) -> Form[str]:
+        return TextForm("text with masks to fill")
+
+    @staticmethod
+    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[running.Sentence]:
+        return running.sentences(files, settings.documents, faults)
+
+    @staticmethod
+    def reads_by(settings: Any) -> str:
+        return str(settings.documents)
 
     @classmethod
-    def adopt(
-        cls, settings: MaskedSettings, text: Text, files: Sequence[Path], faults: Faults
-    ) -> MaskedWords:
+    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+        sentences = (sentence.text for sentence in examples)
+        return cls(settings, learn(sentences, sections["text"], [HIDDEN]))
+
+    @classmethod
+    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Self:
         return cls(settings, text)
 
     @classmethod
-    def load(cls, settings: MaskedSettings, text: TextSettings, folder: Path) -> MaskedWords:
+    def imported(
+        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+    ) -> Self:
+        return cls(settings, texts[0])
+
+    @classmethod
+    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"))
 
     @property
     def sizes(self) -> Sizes:
-        return self.sizes_for("words")
+        return self.sizes_for(Hidden)
 
     # Batches.
 
-    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
-        """The files' sentences as ids, from the cache where their content has not changed."""
-        marks = ("masked", self.text.tokenizer.to_str(), self.settings.documents)
-        rows = self._encode(files, faults)
-        store = cached(cache, files, marks, rows, self.text.size, faults, "text to learn from")
-        if len(store.flat("text")) < 16:
-            raise DataError(
-                f"{files[0]}: there must be text to learn from, but there is hardly any."
-            )
-        return store
+    @property
+    def fields(self) -> Mapping[str, StoreField]:
+        return {"text": self.ids_field, "begins": StoreField("uint8")}
 
-    def _encode(self, files: Sequence[Path], faults: Faults) -> Iterator[Chunk]:
-        every = read(files, self.settings, faults)
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (self.text.tokenizer.to_str(),)
+
+    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
         waits = False
-        for chunk in parcels(every, lambda sentence: len(sentence[0]), 5000):
-            ids = self.text.encode([sentence for sentence, _ in chunk])
+        for chunk in parcels(examples, lambda sentence: len(sentence.text), 5000):
+            ids = self.text.encode([sentence.text for sentence in chunk])
             rows: dict[str, list[list[int]]] = {"text": [], "begins": []}
-            for row, (_, begins) in zip(ids, chunk, strict=True):
-                waits = waits or begins  # a first sentence without a token hands it on
+            for row, sentence in zip(ids, chunk, strict=True):
+                waits = waits or sentence.begins  # a first one without a token hands it on
                 if row:
                     rows["text"].append(row)
                     rows["begins"].append([int(waits)])
                     waits = False
             yield rows
+
+    def check(self, store: Store, where: str) -> None:
+        if len(store.flat("text")) < 16:
+            raise DataError(f"{where}: there must be text to learn from, but there is hardly any.")
 
     @property
     def room(self) -> int:
@@ -248,71 +151,73 @@ class MaskedWords(TextTask):
                 f"train.batch_tokens ({budget}) must be at least task.context "
                 f"({self.settings.context})."
             )
-        return Rows(store, self.settings, rows, self.room, seed)
+        return Halves(store, self.settings.next, rows, self.room, seed)
 
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
-    ) -> Iterator[Masked]:
+    ) -> Iterator[Batch[Ids, Hidden]]:
         """Every piece once, always the same words hidden, whatever the budget."""
-        plan, rng = Rows(store, self.settings, SWEPT, self.room, 0), np.random.default_rng(0)
+        plan = Halves(store, self.settings.next, SWEPT, self.room, 0)
+        rng = np.random.default_rng(0)
         drawn = [plan.row(piece, rng) for piece in plan.pieces]
         for first in range(0, len(drawn), SWEPT):
             rows = drawn[first : first + SWEPT]
-            yield self.batch(store, rows, np.random.default_rng(first))
+            own = [np.random.default_rng((0, first + i)) for i in range(len(rows))]
+            yield self.batch(store, rows, own)
 
-    def batch(self, store: Store, rows: Any, rng: np.random.Generator | None = None) -> Masked:
+    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Hidden]:
         flat = store.flat("text")
         framed = []
         for row in rows:
             one, two = (flat[a:b].tolist() for a, b in ((row.one, row.middle), (row.two, row.end)))
             framed.append(self.frame(one, None if row.follows < 0 else two, self.settings.context))
         follows = torch.tensor([row.follows for row in rows])
-        return self.hide(framed, follows, rng or np.random.default_rng(0))
+        own = rng or [np.random.default_rng(i) for i in range(len(framed))]
+        return self.hide(framed, follows, own)
 
-    def hide(self, framed: Sequence[TokenRow], follows: Tensor, rng: np.random.Generator) -> Masked:
+    def hide(self, framed: Sequence[TokenRow], follows: Tensor, rng: Rng) -> Batch[Ids, Hidden]:
         """Choose words, and put a mask, another word, or themselves in their place."""
         s, text = self.settings, self.text
-        ids, lengths, parts = (x.numpy() for x in self.texts(framed))
+        whole = self.rows_as_ids(framed)
+        ids, lengths = whole.ids.numpy(), whole.lengths.numpy()
+        # What is drawn for a row depends on nothing but its own generator and its own length.
+        up, draw, fate = np.zeros(len(ids)), np.ones(ids.shape), np.ones(ids.shape)
+        for row, (own, length) in enumerate(zip(rng, lengths.tolist(), strict=True)):
+            up[row], draw[row, :length] = own.random(), own.random(length)
+            fate[row, :length] = own.random(length)
         inside = np.arange(ids.shape[1]) < lengths[:, None]
         able = inside & ~np.isin(ids, sorted(text.specials))
         # Rounded up as often as down, so that the share holds in short rows too.
-        counts = np.maximum(1, s.hidden * able.sum(1) + rng.random(len(ids))).astype(int)
-        chosen = choose(able, counts, self.continues[ids] if s.whole_words else None, rng)
+        counts = np.maximum(1, s.hidden * able.sum(1) + up).astype(int)
+        chosen = choose(able, counts, self.continues[ids] if s.whole_words else None, draw)
         counts = chosen.sum(1)
-        places = np.argsort(~chosen, 1, kind="stable")[:, : max(1, int(counts.max()))]
+        places = np.argsort(~chosen, 1, kind="stable")[:, : max(1, int(counts.max(initial=1)))]
         words = np.take_along_axis(ids, places, 1)
-        fate = rng.random(ids.shape)
         hidden = np.where(chosen & (fate < s.masked), text.mask, ids)
         swapped = chosen & (fate >= s.masked) & (fate < s.masked + s.replaced)
-        hidden[swapped] = rng.choice(self.words, int(swapped.sum()))
-        worth = torch.full((len(ids),), float(counts.sum()) / len(ids))
+        for row in np.flatnonzero(swapped.any(1)).tolist():
+            hidden[row, swapped[row]] = rng[row].choice(self.words, int(swapped[row].sum()))
         full = bool((lengths == ids.shape[1]).all())
         put = torch.from_numpy
-        asked = (put(places), put(words), put(counts), follows, worth)
-        return Masked(put(hidden), put(lengths), put(parts), *asked, full=full)
+        read = Ids(put(hidden), whole.lengths, whole.segments, full)
+        return Batch(read, Hidden(put(places), put(words), put(counts), follows))
 
     @staticmethod
-    def sample_batch(settings: MaskedSettings, budget: int) -> Masked:
-        """A batch of the usual shape, to reckon with."""
+    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Hidden]:
         rows = max(1, budget // settings.context)
         count = max(1, round(settings.hidden * settings.context))
         ids = torch.zeros(rows, settings.context, dtype=torch.long)
         lengths = torch.full((rows,), settings.context)
         some = torch.zeros(rows, count, dtype=torch.long)
-        worth = torch.full((rows,), float(count))
         follows = torch.full((rows,), 1 if settings.next else -1)
-        return Masked(ids, lengths, ids, some, some, torch.full((rows,), count), follows, worth)
+        asked = Hidden(some, some, torch.full((rows,), count), follows)
+        return Batch(Ids(ids, lengths, ids), asked)
 
     # Answers.
 
     @torch.inference_mode()
     def predict(
-        self,
-        model: torch.nn.Module,
-        inputs: Sequence[str],
-        decode: Decode,
-        longest: int,
-        first: int = 1,
+        self, model: Model, inputs: Sequence[str], decode: Decode, longest: int, first: int = 1
     ) -> list[Prediction]:
         """The text with its masks filled, each by the likeliest word."""
         answers = []
@@ -321,7 +226,7 @@ class MaskedWords(TextTask):
             began = time.perf_counter()
             framed = self.framed_input(line, number)
             places = [i for i, token in enumerate(framed.ids) if token == self.text.mask]
-            batch = Texts(*self.texts([framed])).to(device)
+            batch = Batch(self.rows_as_ids([framed]), Nothing()).to(device)
             scores = model(batch)[0, places].float()  # (M, V)
             scores[:, sorted(self.text.specials)] = float("-inf")
             logs = scores.log_softmax(-1).cpu()
@@ -340,12 +245,10 @@ class MaskedWords(TextTask):
             answers.append(Prediction(line, *fillings[0], more, seconds))
         return answers
 
-    def framed_input(self, line: str, number: int = 1) -> TokenRow:
+    def framed_input(self, given: str, number: int = 1) -> TokenRow:
         """A typed text; what hides a word is spelled as the vocabulary has it."""
-        if not is_text(line):
-            raise InputError(f"input {number}: the text must be UTF-8, but is not.")
         name = self.text.tokens([self.text.mask])[0].strip()
-        pieces = re.split(r"\s?" + re.escape(name), line)
+        pieces = re.split(r"\s?" + re.escape(name), given)
         if len(pieces) == 1:
             raise InputError(f"input {number}: there must be a {name} to fill, but there is none.")
         ids: list[int] = []
@@ -360,45 +263,29 @@ class MaskedWords(TextTask):
 
     # Scores.
 
-    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
+    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
         name = self.text.tokens([self.text.mask])[0].strip()
-        for sentence, _ in read(files, self.settings, Faults(skip=True)):
-            words = sentence.split()
+        for sentence in examples:
+            words = sentence.text.split()
             if 6 <= len(words) <= 14:
                 words[len(words) // 2] = name
                 return " ".join(words)
         return ""
 
-    def quick_scores(
-        self, model: Any, files: Sequence[Path], decode: Decode, faults: Faults, count: int
-    ) -> dict[str, Any]:
-        """The losses say it."""
-        return {}
-
     @torch.no_grad()
-    def evaluate(
-        self,
-        model: Any,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        nll: float,
-        tokens: int,
-    ) -> dict[str, Any]:
+    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
         """Hidden words told rightly, and pairs that were seen to follow or not."""
         device = next(model.parameters()).device
         right = words = judged = pairs = rows = 0
-        with TemporaryDirectory() as cache:
-            store = self.store(files, Path(cache), 0, faults)
-            for batch in self.evaluation_batches(store, decode.batch_tokens):
-                passed = model.states(batch.to(device))
-                given = model.output(passed.states).argmax(-1).cpu()
-                right += int(((given == batch.words) & batch.real).sum())
-                words, rows = words + batch.tokens, rows + len(batch)
-                if passed.follows is not None and self.settings.next:
-                    judged += int((passed.follows.argmax(-1).cpu() == batch.follows).sum())
-                    pairs += len(batch)
-        found: dict[str, Any] = {
+        for batch in self.evaluation_batches(data.store, decode.batch_tokens):
+            passed, asked = model.states(batch.to(device)), batch.asked
+            given = model.output(passed.states).argmax(-1).cpu()
+            right += int(((given == asked.words) & asked.real).sum())
+            words, rows = words + batch.tokens, rows + len(batch)
+            if passed.follows is not None and self.settings.next:
+                judged += int((passed.follows.argmax(-1).cpu() == asked.follows).sum())
+                pairs += len(batch)
+        found: Scores = {
             "accuracy": round(100 * right / max(1, words), 4),
             "accuracy_interval": proportion(right, words),
             "accuracy_unit": "hidden words",
@@ -406,30 +293,19 @@ class MaskedWords(TextTask):
         if pairs:
             found["next_accuracy"] = round(100 * judged / pairs, 4)
             found["next_accuracy_interval"] = proportion(judged, pairs)
-        return {**found, "loss": round(nll / tokens, 5), "words": words, "examples": rows}
-
-
-def proportion(hits: int, whole: int) -> list[float]:
-    """A 95 % interval of a share, in hundredths (Wilson 1927)."""
-    if not whole:
-        return [0.0, 0.0]
-    z, p = 1.96, hits / whole
-    middle = (p + z * z / (2 * whole)) / (1 + z * z / whole)
-    half = z * math.sqrt(p * (1 - p) / whole + z * z / (4 * whole**2)) / (1 + z * z / whole)
-    return [round(100 * (middle - half), 2), round(100 * (middle + half), 2)]
+        return {**found, "loss": round(loss.nll / loss.tokens, 5), "words": words, "examples": rows}
 
 
 def choose(
     able: NDArray[np.bool_],
     counts: NDArray[np.integer[Any]],
     continues: NDArray[np.bool_] | None,
-    rng: np.random.Generator,
+    draw: NDArray[np.float64],
 ) -> NDArray[np.bool_]:
-    """So many tokens of each row, drawn alike; with `continues`, words drawn whole.  (B, T)
+    """So many tokens of each row, those that drew least; with `continues`, whole words.  (B, T)
 
     A word whose first piece comes under the count is taken with all its pieces.
     """
-    draw = rng.random(able.shape)
     if continues is None:
         ranks = np.argsort(np.argsort(np.where(able, draw, 2.0), 1), 1)
         return able & (ranks < counts[:, None])

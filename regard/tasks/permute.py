@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from annotated_types import Gt
 
-from ..batch import Permuted, Tokens
+from ..batch import Batch, Permuted, Running, Tokens
 from ..data.store import Store
 from ..errors import RecipeError
 from .language import Language, LanguageSettings
+from .task import Rng
 
 
 @dataclass(frozen=True)
@@ -37,33 +38,30 @@ class Permute(Language):
 
     Settings = PermuteSettings
     settings: PermuteSettings
+    asks = Permuted
+    draws = True
 
-    def batch(self, store: Store, cut: Any, rng: np.random.Generator | None = None) -> Tokens:
-        plain = super().batch(store, cut, rng)
+    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Any, Tokens]:
+        plain = super().batch(store, rows, rng)
         # Scoring goes from left to right.
         return plain if rng is None else permuted(plain, self.settings.predicted, rng)
 
     @staticmethod
-    def sample_batch(settings: LanguageSettings, budget: int) -> Tokens:
-        assert isinstance(settings, PermuteSettings)
+    def sample_batch(settings: Any, budget: int) -> Batch[Any, Tokens]:
         plain = Language.sample_batch(settings, budget)
-        return permuted(plain, settings.predicted, np.random.default_rng(0))
+        rng = [np.random.default_rng(row) for row in range(len(plain))]
+        return permuted(plain, settings.predicted, rng)
 
 
-def permuted(plain: Tokens, predicted: int, rng: np.random.Generator) -> Permuted:
+def permuted(plain: Batch[Running, Tokens], predicted: int, rng: Rng) -> Batch[Permuted, Tokens]:
     """A batch in an order of its own."""
-    ids = plain.inputs
+    ids = plain.read.ids
     count = max(1, ids.shape[1] // predicted)
-    rows = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
-    targets = torch.from_numpy(rng.permuted(rows, axis=1))[:, -count:]  # the order's last
+    orders = [draw.permutation(ids.shape[1])[-count:] for draw in rng]  # the order's last
+    targets = torch.from_numpy(np.stack(orders)) if orders else ids[:, :count]
     turns = torch.arange(1, count + 1).expand_as(targets)
     ranks = torch.zeros_like(ids).scatter(1, targets, turns)
-    label_range = torch.tensor([[0, count]] * len(ids))
-    return Permuted(
-        ids,
-        label_range,
-        continues=plain.continues,
-        rate_scale=plain.rate_scale,
-        ranks=ranks,
-        targets=targets,
-    )
+    label_range = torch.tensor([[0, count]] * len(ids)).view(len(ids), 2)
+    asked = Tokens(ids.gather(1, targets), label_range)
+    read = Permuted(ids, ranks, targets)
+    return Batch(read, asked, plain.past, plain.continues, plain.rate_scale)

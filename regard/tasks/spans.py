@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 
-from ..batch import Pairs
-from ..data.cut import Plan
+from ..batch import Batch, Ids, Words
+from ..data import running
+from ..data.cut import Pieces, Plan
+from ..data.examples import Data, Examples
 from ..data.read import Faults
-from ..data.store import Store, cached
+from ..data.running import WHERE, Documents
+from ..data.store import Chunk, Field, Store, ids_below
 from ..decode import Settings as Decode
 from ..errors import DataError
-from ..text import Settings as TextSettings
+from ..model import Model
 from ..text import Text, learn
-from .masked import WHERE, Documents, documents_of
+from .form import Form, TextForm
+from .task import Measured, Rng, Scores
 from .text_to_text import SENTINELS, TextToText
 
 
@@ -39,32 +42,6 @@ class SpansSettings:
 SENTINEL = re.compile(r"(<extra_id_\d\d?>)")
 
 
-class Pieces(Plan):
-    """Pieces of one length out of each text, so that no row holds two; shuffled in every epoch."""
-
-    def __init__(self, starts: Any, length: int, rows: int, seed: int) -> None:
-        self.seed, self.length = seed, length
-        texts = [(int(a), int(b)) for a, b in pairwise(starts)]
-        self.pieces = [
-            (begin, min(begin + length, end))
-            for first, end in texts
-            for begin in range(first, end, length)
-            if min(begin + length, end) - begin > 3  # of which something can be left out
-        ]
-        if not self.pieces:
-            raise DataError("the training data hold no text of four tokens or more.")
-        self.rows = min(rows, len(self.pieces))
-        self.batches = len(self.pieces) // self.rows
-
-    def epoch(self, number: int) -> list[list[tuple[int, int]]]:
-        order = np.random.default_rng((self.seed, number)).permutation(len(self.pieces))
-        order = order[: self.batches * self.rows].reshape(self.batches, self.rows)
-        return [[self.pieces[i] for i in rows] for rows in order]
-
-    def largest(self) -> list[tuple[int, int]]:
-        return [max(self.pieces, key=lambda piece: piece[1] - piece[0])] * self.rows
-
-
 class Spans(TextToText):
     """T5's pre-training (Raffel et al. 2020, section 3.1.4): sentinels stand for what is left out.
 
@@ -72,9 +49,11 @@ class Spans(TextToText):
     """
 
     Settings = SpansSettings
-    recuts = False
+    Example = running.Document
     metric, higher_is_better = "perplexity", False
-    defaults: ClassVar[dict[str, dict[str, Any]]] = {
+    wanted = "a text"
+    recuts = False
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "train": {"smoothing": 0.0},
         "decode": {"kind": "greedy"},
     }
@@ -87,21 +66,33 @@ class Spans(TextToText):
         if any(i is None for i in ids):
             raise DataError(f"the vocabulary must have {SENTINELS[0]} to {SENTINELS[-1]}.")
         self.sentinels: list[int] = [i for i in ids if i is not None]
+        self.draws = True
+
+    @property
+    def gives(self) -> Form[str]:
+        return TextForm("text with <extra_id_0> where something is left out")
+
+    @staticmethod
+    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Any]:
+        return running.texts(files, settings.documents, faults)
+
+    @staticmethod
+    def reads_by(settings: Any) -> str:
+        return str(settings.documents)
 
     @classmethod
-    def learn(
-        cls, settings: Any, text: TextSettings, files: Sequence[Path], faults: Faults
-    ) -> Spans:
-        return cls(settings, learn(documents_of(files, settings, faults), text, SENTINELS))
+    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+        texts = (document.text for document in examples)
+        return cls(settings, learn(texts, sections["text"], SENTINELS))
 
     # Batches.
 
-    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
-        """The files' texts as ids, from the cache where their content has not changed."""
-        marks = ("spans", self.text.tokenizer.to_str(), self.settings.documents)
-        documents = documents_of(files, self.settings, faults)
-        rows = ({"text": self.text.encode([document])} for document in documents)
-        return cached(cache, files, marks, rows, self.text.size, faults, "a text")
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {"text": ids_below(self.text.size)}
+
+    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+        return ({"text": self.text.encode([document.text])} for document in examples)
 
     def plan(self, store: Store, budget: int, seed: int) -> Plan:
         context = self.settings.context
@@ -120,21 +111,19 @@ class Spans(TextToText):
 
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
-    ) -> Iterator[Pairs]:
+    ) -> Iterator[Batch[Ids, Words]]:
         """Every piece once, always the same left out, however many are read at a time."""
-        rows, flat = max(1, budget // self.settings.context), store.flat("text")
+        rows = max(1, budget // self.settings.context)
         pieces = Pieces(store.starts("text"), self.length, rows, 0).pieces
         for first in range(0, len(pieces), rows):
-            both = [
-                self.corrupt(flat[a:b].tolist(), np.random.default_rng(a))
-                for a, b in pieces[first : first + rows]
-            ]
-            yield self.pairs([source for source, _ in both], [target for _, target in both])
+            some = pieces[first : first + rows]
+            yield self.batch(store, some, [np.random.default_rng(begin) for begin, _ in some])
 
-    def batch(self, store: Store, rows: Any, rng: np.random.Generator | None = None) -> Pairs:
-        rng = rng or np.random.default_rng(0)
-        flat = store.flat("text")
-        both = [self.corrupt(flat[a:b].tolist(), rng) for a, b in rows]
+    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Words]:
+        flat, own = store.flat("text"), rng or [np.random.default_rng(0) for _ in rows]
+        both = [
+            self.corrupt(flat[a:b].tolist(), draw) for (a, b), draw in zip(rows, own, strict=True)
+        ]
         return self.pairs([source for source, _ in both], [target for _, target in both])
 
     def corrupt(self, ids: list[int], rng: np.random.Generator) -> tuple[list[int], list[int]]:
@@ -153,15 +142,13 @@ class Spans(TextToText):
         return source, [*target, self.sentinels[spans]]
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Pairs:
-        """A batch of the usual shape, to reckon with."""
+    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Words]:
         rows = max(1, budget // settings.context)
         source = torch.zeros(rows, settings.context, dtype=torch.long)
         width = max(4, round(settings.context * settings.hidden * (1 + 1 / settings.span)))
         target = torch.zeros(rows, width + 1, dtype=torch.long)
-        return Pairs(
-            source, torch.full((rows,), settings.context), target, torch.full((rows,), width)
-        )
+        read = Ids(source, torch.full((rows,), settings.context))
+        return Batch(read, Words(target, torch.full((rows,), width)))
 
     def read_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Sentinels may be typed by their names."""
@@ -178,32 +165,23 @@ class Spans(TextToText):
 
     # Scores.
 
-    def quick_scores(
-        self, model: Any, files: Sequence[Path], decode: Decode, faults: Faults, count: int
-    ) -> dict[str, Any]:
+    def quick_scores(self, model: Model, data: Data, decode: Decode, count: int) -> Scores:
         """The loss says it."""
         return {}
 
-    def evaluate(
-        self,
-        model: Any,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        nll: float,
-        tokens: int,
-    ) -> dict[str, Any]:
+    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
         """How likely what was left out is found."""
+        mean = loss.nll / loss.tokens
         return {
-            "perplexity": round(math.exp(min(nll / tokens, 700.0)), 4),
+            "perplexity": round(math.exp(min(mean, 700.0)), 4),
             "perplexity_unit": "token of what was left out, sentinels counted",
-            "loss": round(nll / tokens, 5),
-            "examples": sum(1 for _ in documents_of(files, self.settings, faults)),
+            "loss": round(mean, 5),
+            "examples": len(data.examples),
         }
 
-    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
-        for document in documents_of(files, self.settings, Faults(skip=True)):
-            words = document.split()[:12]
+    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+        for document in examples:
+            words = document.text.split()[:12]
             if len(words) >= 6:
                 middle = len(words) // 2
                 return " ".join([*words[:middle], SENTINELS[0], *words[middle + 2 :]])

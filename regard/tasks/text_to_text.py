@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
 from ..data.cut import Plan
-from ..data.order import Order, Rows
+from ..data.examples import Data, Examples
+from ..data.order import Order, Repeated
 from ..data.read import Faults, is_text, parcels
-from ..data.store import Chunk, Store, cached
+from ..data.store import Chunk, Field, Store, ids_below
+from ..data.table import rows
 from ..decode import Settings as Decode
-from ..errors import DataError, RecipeError
-from ..text import Settings as TextSettings
+from ..errors import RecipeError
+from ..model import Model
+from ..score import bleu
+from ..score.interval import hundredths
+from ..score.texts import Mean, rouge
 from ..text import Text, learn
-from . import bleu
-from .measure import Mean, rouge
-from .rows import rows
-from .translate import ANY_LENGTH, GREEDY, Example, Translate
+from .form import Form, TextForm
+from .task import Measured, Scores
+from .translate import GREEDY, Translate
 
 SENTINELS = [f"<extra_id_{i}>" for i in range(100)]  # T5's, which stand for what is left out
 Metric = Literal["bleu", "rouge", "accuracy"]
@@ -44,16 +47,23 @@ class TextToTextSettings:
 
     def of(self, field: str, number: int) -> str:
         """What is said of one file."""
-        value: Any = getattr(self, field)
+        value: Any = vars(self)[field]
         return value if isinstance(value, str) else value[number]
 
 
-def read(
-    files: Sequence[Path], settings: TextToTextSettings, faults: Faults
-) -> Iterator[tuple[int, Example]]:
-    """Rows with the number of their task; each file is one."""
+class Row(NamedTuple):
+    """A text and what is to be written of it, the number of its task, and where it stands."""
+
+    source: str
+    target: str
+    task: int
+    where: str
+
+
+def read(files: Sequence[Path], settings: TextToTextSettings, faults: Faults) -> Iterator[Row]:
+    """The rows of files, each of which is a task."""
     for field in ("source", "target", "prefix", "metric"):
-        value = getattr(settings, field)
+        value = vars(settings)[field]
         if isinstance(value, list) and len(value) != len(files):
             raise RecipeError(
                 f"task.{field} must say something of each of {len(files)} files, but has "
@@ -67,16 +77,18 @@ def read(
             elif not is_text(source) or not is_text(target):
                 faults.report(where, "the text must be UTF-8, but is not")
             else:
-                yield task, Example(settings.of("prefix", task) + source, target, where)
+                yield Row(settings.of("prefix", task) + source, target, task, where)
 
 
 class TextToText(Translate):
     """Any mix of tasks; scored task by task; answers with text (Raffel et al. 2020)."""
 
-    Settings: Any = TextToTextSettings
-    settings: Any
-    metric, higher_is_better = "score", True
-    defaults: ClassVar[dict[str, dict[str, Any]]] = {"decode": {"kind": "greedy"}}
+    Settings: ClassVar[type] = TextToTextSettings
+    Example: ClassVar[type] = Row
+    keeps = ("tokenizer.json",)
+    metric = "score"
+    wanted = "a row that can be used"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"decode": {"kind": "greedy"}}
 
     def __init__(
         self, settings: Any, text: Text, target: Text | None = None, dropout: float = 0.0
@@ -84,31 +96,46 @@ class TextToText(Translate):
         super().__init__(settings, text, target or text, dropout)
         self.text = text
 
+    @property
+    def gives(self) -> Form[str]:
+        return TextForm("text, with its task's prefix")
+
+    @staticmethod
+    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Any]:
+        return read(files, settings, faults)
+
+    @staticmethod
+    def reads_by(settings: Any) -> str:
+        return repr((settings.source, settings.target, settings.prefix))
+
     @classmethod
-    def learn(
-        cls, settings: Any, text: TextSettings, files: Sequence[Path], faults: Faults
-    ) -> TextToText:
-        every = (line for _, row in read(files, settings, faults) for line in row[:2])
+    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+        every = (line for row in examples for line in (row.source, row.target))
+        text = sections["text"]
         return cls(settings, learn(every, text, SENTINELS), None, text.dropout)
 
     @classmethod
-    def load(cls, settings: Any, text: TextSettings, folder: Path) -> TextToText:
-        return cls(settings, Text.load(folder / "tokenizer.json"), None, text.dropout)
+    def imported(
+        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+    ) -> Self:
+        return cls(settings, texts[0])
+
+    @classmethod
+    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+        return cls(settings, Text.load(folder / "tokenizer.json"), None, sections["text"].dropout)
 
     # Batches: those of a translator, and which task each row is of.
 
-    def store(self, files: Sequence[Path], cache: Path, longest: int, faults: Faults) -> Store:
-        """The files' rows as ids, from the cache where their content has not changed."""
-        marks = ("text-to-text", self.text.tokenizer.to_str(), str(longest), repr(self.settings))
-        size, rows = max(self.text.size, len(files)), self._rows(files, longest, faults)
-        return cached(cache, files, marks, rows, size, faults, "a row that can be used")
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        return {**super().fields, "task": ids_below(2**20)}
 
-    def _rows(self, files: Sequence[Path], longest: int, faults: Faults) -> Iterator[Chunk]:
-        every = read(files, self.settings, faults)
-        for chunk in parcels(every, lambda e: len(e[1].source) + len(e[1].target), 5000):
-            sides = [self.text.encode([row[i] for _, row in chunk]) for i in (0, 1)]
+    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+        for chunk in parcels(examples, lambda row: len(row.source) + len(row.target), 5000):
+            sources = self.text.encode([row.source for row in chunk])
+            targets = self.text.encode([row.target for row in chunk])
             kept: list[tuple[list[int], list[int], int]] = []
-            for (task, row), source, target in zip(chunk, *sides, strict=True):
+            for row, source, target in zip(chunk, sources, targets, strict=True):
                 if max(len(source), len(target)) >= longest:
                     faults.report(
                         row.where,
@@ -116,7 +143,7 @@ class TextToText(Translate):
                         f"one has {max(len(source), len(target)) + 1}",
                     )
                     continue
-                kept.append((source, target, task))
+                kept.append((source, target, row.task))
             yield {
                 "source": [source for source, _, _ in kept],
                 "target": [target for _, target, _ in kept],
@@ -135,36 +162,21 @@ class TextToText(Translate):
 
     # Scores.
 
-    def examples(
-        self, files: Sequence[Path], faults: Faults, most: int | None = None
-    ) -> tuple[list[str], list[str]]:
-        found = [row for _, row in islice(read(files, self.settings, faults), most)]
-        return [row.source for row in found], [row.target for row in found]
+    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+        first: str = next(iter(examples)).source
+        return first
 
-    def example(self, files: Sequence[Path], longest: int | None = None) -> str:
-        return next((row.source for _, row in read(files, self.settings, Faults(skip=True))), "")
-
-    def quick_scores(
-        self, model: Any, files: Sequence[Path], decode: Decode, faults: Faults, count: int
-    ) -> dict[str, Any]:
+    def quick_scores(self, model: Model, data: Data, decode: Decode, count: int) -> Scores:
         """The first rows of every task."""
-        judged = self.judge(model, files, replace(decode, **GREEDY), faults, count)
+        judged = self.judge(model, data, replace(decode, **GREEDY), count)
         return {"score": round(float(np.mean([s["score"] for s in judged.values()])), 4)}
 
-    def evaluate(
-        self,
-        model: Any,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        nll: float,
-        tokens: int,
-    ) -> dict[str, Any]:
+    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
         """Each task by its own metric, and the mean of all."""
         began = time.perf_counter()
-        judged = self.judge(model, files, decode, faults)
+        judged = self.judge(model, data, decode)
         count = sum(scores.pop("examples") for scores in judged.values())
-        found: dict[str, Any] = {
+        found: Scores = {
             "score": round(float(np.mean([scores["score"] for scores in judged.values()])), 4),
             "score_unit": "mean over the tasks of their metrics",
         }
@@ -173,39 +185,28 @@ class TextToText(Translate):
                 if key != "score":
                     found[key if len(judged) == 1 else f"{name}: {key}"] = value
         rate = round(count / (time.perf_counter() - began), 2)
-        loss = {"loss": round(nll / tokens, 5)}
-        return {**found, **loss, "predict_texts_per_second": rate, "examples": count}
+        mean = {"loss": round(loss.nll / loss.tokens, 5)}
+        return {**found, **mean, "predict_texts_per_second": rate, "examples": count}
 
     def judge(
-        self,
-        model: Any,
-        files: Sequence[Path],
-        decode: Decode,
-        faults: Faults,
-        most: int | None = None,
-    ) -> dict[str, dict[str, Any]]:
+        self, model: Model, data: Data, decode: Decode, most: int | None = None
+    ) -> dict[str, Scores]:
         """Scores by task, named as its file is."""
-        by_task: dict[int, list[Example]] = {}
-        for task, row in read(files, self.settings, faults):
-            if most is None or len(by_task.get(task, [])) < most:
-                by_task.setdefault(task, []).append(row)
-        if not by_task:
-            raise DataError(f"{files[0]}: there must be a row to score, but there is none.")
-        found = {}
-        for task, some in by_task.items():
-            answers = self.predict(model, [row.source for row in some], decode, ANY_LENGTH)
-            outputs = [answer.output for answer in answers]
-            scores = measure(
-                self.settings.of("metric", task), outputs, [row.target for row in some]
-            )
-            name = (self.settings.of("prefix", task) or files[task].name).strip(" :")
+        tasks = np.asarray(data.store.flat("task"))
+        found: dict[str, Scores] = {}
+        for task in np.unique(tasks).tolist():
+            some = np.flatnonzero(tasks == task)[:most].tolist()
+            _, outputs, references = self.answers(model, data, decode, some)
+            scores = measure(self.settings.of("metric", task), outputs, references)
+            name = self.settings.of("prefix", task) or data.examples.files[task].name
+            name = name.strip(" :")
             if name in found:  # two of one name are two all the same
                 name = f"{name} {task + 1}"
             found[name] = {**scores, "examples": len(some)}
         return found
 
 
-def measure(metric: str, outputs: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def measure(metric: str, outputs: Sequence[str], references: Sequence[str]) -> Scores:
     """One task's scores, in hundredths; `score` is the one that counts."""
     if metric == "bleu":
         found = bleu.translation_scores(outputs, references, "13a", False)
@@ -216,24 +217,8 @@ def measure(metric: str, outputs: Sequence[str], references: Sequence[str]) -> d
             judged.add(rouge(output, reference))
         else:
             judged.add({"accuracy": float(output.strip() == reference.strip())})
-    scores: dict[str, Any] = {}
+    scores: Scores = {}
     for name, value in judged.means().items():
         scores[name] = round(100 * value, 4)
-        scores[f"{name}_interval"] = [round(100 * edge, 2) for edge in judged.interval(name)]
+        scores[f"{name}_interval"] = hundredths(judged.interval(name))
     return {"score": scores["rougeL" if metric == "rouge" else "accuracy"], **scores}
-
-
-class Repeated(Plan):
-    """An order over rows of which some stand in it more than once."""
-
-    def __init__(self, order: Order, index: Rows) -> None:
-        self.order, self.index, self.batches = order, index, order.batches
-
-    def epoch(self, number: int) -> list[Rows]:
-        return [self.index[rows] for rows in self.order.epoch(number)]
-
-    def largest(self) -> Rows:
-        return self.index[self.order.largest()]
-
-    def usual(self) -> Rows:
-        return self.index[self.order.usual()]

@@ -2,54 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batch import Sizes, Texts, pad
+from ..batch import Asked, Batch, Ids, Nothing, Sizes, pad
 from ..data.cut import Plan
 from ..data.order import Order
-from ..data.read import is_text
-from ..data.store import Store
-from ..errors import InputError
+from ..data.store import Field as StoreField
+from ..data.store import Store, ids_below
+from ..model import Model
+from ..text import Settings as TextSettings
 from ..text import Text
+from .task import Rng, Task
 
-CHUNK = 1000  # examples tokenised or answered at a time
 Rows = NDArray[np.integer[Any]]
-Item = TypeVar("Item")
 
 
-class TokenRow:
+class TokenRow(NamedTuple):
     """A row of ids with its specials, and where its second text begins."""
 
-    def __init__(self, ids: list[int], split: int) -> None:
-        self.ids, self.split = ids, split
-
-    def __len__(self) -> int:
-        return len(self.ids)
+    ids: list[int]
+    split: int
 
 
-class TextTask:
+class TextTask(Task):
     """One text or two in a row, each row by itself; a task says what is asked of them."""
 
-    looks_at_answer = False
-    unit = "text"
-    defaults: ClassVar[dict[str, dict[str, Any]]] = {
+    sections: ClassVar[Mapping[str, type]] = {"text": TextSettings}
+    keeps: ClassVar[tuple[str, ...]] = ("tokenizer.json",)
+    unit: str = "text"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "text": {"kind": "wordpiece", "lowercase": True},
         "train": {"smoothing": 0.0, "evaluate_examples": 100_000},
     }
     text: Text
 
-    def save(self, folder: Path) -> None:
-        self.text.save(folder / "tokenizer.json")
+    @property
+    def texts(self) -> Mapping[str, Text]:
+        return {"tokenizer.json": self.text}
 
-    def sizes_for(self, asked: Any, classes: int = 0) -> Sizes:
-        return Sizes(self.text.size, self.text.size, True, asked, classes)
+    @property
+    def notes(self) -> list[str]:
+        return [self.text.note] if self.text.note else []
+
+    def artefacts(self) -> Mapping[str, str]:
+        return {"tokenizer.json": self.text.tokenizer.to_str(pretty=True)}
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return (self.text.tokenizer.to_str(), repr(self.settings))
+
+    @property
+    def ids_field(self) -> StoreField:
+        return ids_below(self.text.size)
+
+    def sizes_for(self, asked: type[Asked], classes: int = 0) -> Sizes:
+        return Sizes(self.text.size, self.text.size, True, classes, Ids, asked)
 
     def frame(self, one: Sequence[int], two: Sequence[int] | None, room: int) -> TokenRow:
         """Specials around a text or a pair; of a pair too long, the longer is cut first.
@@ -68,75 +81,81 @@ class TextTask:
         ids = [*f.first, *one[: keep[0]], *f.between]
         return TokenRow([*ids, *two[: keep[1]], *f.end], len(ids))
 
-    def texts(self, framed: Sequence[TokenRow]) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows as ids, lengths and segments."""
+    def rows_as_ids(self, framed: Sequence[TokenRow]) -> Ids:
         ids = pad([row.ids for row in framed])
-        lengths = torch.tensor([len(row) for row in framed])
+        lengths = torch.tensor([len(row.ids) for row in framed])
         splits = torch.tensor([row.split for row in framed])
-        return ids, lengths, segments(ids.shape[1], splits, lengths)
+        return Ids(ids, lengths, segments(ids.shape[1], splits, lengths))
 
     # Batches.
 
     def plan(self, store: Store, budget: int, seed: int) -> Plan:
-        """Which rows make up which batch."""
+        """Batches of about one length."""
         return Order(store.lengths("ids")[:, None], budget, seed)
 
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
-    ) -> Iterator[Any]:
+    ) -> Iterator[Batch[Ids, Any]]:
         """Every row once, the longest first."""
-        lengths = store.lengths("ids")
-        rows = np.argsort(lengths, kind="stable")
-        while len(rows):
-            count = max(1, budget // max(1, int(lengths[rows[-1]])))
-            yield self.batch(store, rows[-count:])
-            rows = rows[:-count]
+        for rows in longest_first(store.lengths("ids"), budget):
+            yield self.batch(store, rows)
 
-    def batch(self, store: Store, rows: Rows, rng: np.random.Generator | None = None) -> Any:
-        raise NotImplementedError
+    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Any]:
+        return Batch(self.stored(store, rows), Nothing())
 
-    def stored(self, store: Store, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows of a store as ids, lengths and segments."""
+    def stored(self, store: Store, rows: Rows) -> Ids:
+        """Rows of a store that were framed when they were written."""
         ids, lengths = (torch.from_numpy(x) for x in store.padded("ids", rows, [], []))
-        splits = torch.from_numpy(store.padded("split", rows, [], [])[0][:, 0])
-        return ids, lengths, segments(ids.shape[1], splits, lengths)
+        splits = torch.from_numpy(store.first("split", rows).astype(np.int64))
+        return Ids(ids, lengths, segments(ids.shape[1], splits, lengths))
 
     # Answers.
 
-    def each(
-        self,
-        model: torch.nn.Module,
-        framed: Sequence[TokenRow],
-        answer: Callable[[Tensor, int], Item],
-        budget: int,
-    ) -> list[Item]:
+    def scores(self, model: Model, framed: Sequence[TokenRow], budget: int) -> list[Tensor]:
         """The model's scores of each row, in order, made in batches of about one length."""
-        device = next(model.parameters()).device
-        order = sorted(range(len(framed)), key=lambda i: len(framed[i]))
-        found: dict[int, Item] = {}
-        while order:
-            count = max(1, budget // len(framed[order[-1]]))
-            some, order = order[-count:], order[:-count]
-            with torch.inference_mode():
-                batch = Texts(*self.texts([framed[i] for i in some]))
-                scores = model(self.asking(batch).to(device)).float().cpu()
-            for place, i in enumerate(some):
-                found[i] = answer(scores[place], i)
+        lengths = np.array([len(row.ids) for row in framed], np.int32)
+        found: dict[int, Tensor] = {}
+        for rows in longest_first(lengths, budget):
+            batch = Batch(self.rows_as_ids([framed[i] for i in rows.tolist()]), Nothing())
+            found.update(zip(rows.tolist(), look(model, batch), strict=True))
         return [found[i] for i in range(len(framed))]
 
-    def asking(self, batch: Texts) -> Texts:
-        """The same texts as the kind of batch that this task makes."""
-        return batch
+    def stored_scores(self, model: Model, store: Store, count: int, budget: int) -> list[Tensor]:
+        """The same of the first rows of a store."""
+        lengths = store.lengths("ids")[:count]
+        found: dict[int, Tensor] = {}
+        for rows in longest_first(lengths, budget):
+            batch = Batch(self.stored(store, rows), Nothing())
+            found.update(zip(rows.tolist(), look(model, batch), strict=True))
+        return [found[i] for i in range(len(lengths))]
 
-    def trace(self, source: str, target: str) -> tuple[Texts, dict[str, list[str]]]:
+    def trace(self, given: Any, target: str) -> tuple[Batch[Ids, Any], dict[str, list[str]]]:
         """One input as a batch, and the tokens that its rows and columns are."""
-        framed = self.framed_input(source)
+        framed = self.framed_input(given)
         names = [name.replace("Ġ", "▁") for name in self.text.tokens(framed.ids)]
-        batch = self.asking(Texts(*self.texts([framed])))
+        batch = Batch(self.rows_as_ids([framed]), Nothing())
         return batch, {"inputs": names, "outputs": names}
 
-    def framed_input(self, line: str, number: int = 1) -> TokenRow:
+    def framed_input(self, given: Any, number: int = 1) -> TokenRow:
+        """An input as a row of ids."""
         raise NotImplementedError
+
+
+@torch.inference_mode()
+def look(model: Model, batch: Batch[Ids, Nothing]) -> list[Tensor]:
+    """What a model says of each row."""
+    device = next(model.parameters()).device
+    scores: Tensor = model(batch.to(device))
+    return list(scores.float().cpu())
+
+
+def longest_first(lengths: NDArray[np.integer[Any]], budget: int) -> Iterator[Rows]:
+    """Every row once, in batches of about one length that are `budget` wide at most."""
+    rows = np.argsort(lengths, kind="stable")
+    while len(rows):
+        count = max(1, budget // max(1, int(lengths[rows[-1]])))
+        yield rows[-count:]
+        rows = rows[:-count]
 
 
 def segments(width: int, splits: Tensor, lengths: Tensor) -> Tensor:
@@ -154,17 +173,3 @@ def windows(length: int, room: int, stride: int) -> list[tuple[int, int]]:
         return [(0, length)]
     starts = range(0, length - room + stride, stride)
     return [(start, min(start + room, length)) for start in starts]
-
-
-def two_texts(line: str, number: int, pair: bool, names: str) -> tuple[str, str | None]:
-    """A typed input: one text, or two with a tab between."""
-    if not is_text(line):
-        raise InputError(f"input {number}: the text must be UTF-8, but is not.")
-    one, tab, two = line.partition("\t")
-    if pair and not tab:
-        raise InputError(
-            f"input {number}: there must be {names} with a tab between, but there is no tab."
-        )
-    if not pair and tab:
-        raise InputError(f"input {number}: there must be one text, but a tab divides it in two.")
-    return one, two if pair else None

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..batch import Tokens
-from ..data.read import is_text
+from ..batch import Batch, Running, Tokens
 from ..decode import DECODERS, Hypothesis, Limits, stream, with_cuda_graphs
 from ..decode import Settings as Decode
 from ..errors import InputError
+from ..model import Model
 from ..text import Text
+from .form import Form, TextForm
 from .growing import Growing, cut_at
 from .prediction import Prediction
+from .task import Task
 
 PIECE = 512  # tokens read at a time where the model sets no limit
 
 
-class Writer:
+class Writer(Task):
     """Prompts in, continuations out: at once, as they come, or behind a draft.
 
     `begins` says whether a text stands behind the end of another, `lines` whether its lines do.
@@ -34,18 +35,42 @@ class Writer:
     begins: bool
     lines: bool
 
+    @property
+    def gives(self) -> Form[str]:
+        return TextForm("text to go on from")
+
+    @property
+    def texts(self) -> Mapping[str, Text]:
+        return {"tokenizer.json": self.text}
+
+    @property
+    def notes(self) -> list[str]:
+        return [self.text.note] if self.text.note else []
+
+    def artefacts(self) -> Mapping[str, str]:
+        return {"tokenizer.json": self.text.tokenizer.to_str(pretty=True)}
+
+    @property
+    def written(self) -> Text:
+        return self.text
+
+    @property
+    def writes_on(self) -> bool:
+        return True
+
     def predict(
         self,
-        model: torch.nn.Module,
+        model: Model,
         inputs: Sequence[str],
         decode: Decode,
         longest: int,
         first: int = 1,
-        draft: Any = None,
+        draft: Model | None = None,
     ) -> list[Prediction]:
         """How each text goes on; prompts of one length are continued together."""
         prompts = [
-            self.prompt(line, model, decode, number) for number, line in enumerate(inputs, first)
+            self.input_ids(model, line, decode, longest, number)
+            for number, line in enumerate(inputs, first)
         ]
         alike: dict[int, list[int]] = {}
         for i, ids in enumerate(prompts):
@@ -69,9 +94,14 @@ class Writer:
                 answers[i] = self.answer(inputs[i], prompts[i], hypotheses, decode, seconds)
         return [answers[i] for i in range(len(inputs))]
 
-    def prompt(self, line: str, model: Any, decode: Decode, number: int = 1) -> list[int]:
+    def read_ids(self, given: str, number: int = 1) -> list[int]:
+        return self.known_ids(given, number)
+
+    def input_ids(
+        self, model: Model, given: str, decode: Decode, longest: int, number: int = 1
+    ) -> list[int]:
         """A prompt's ids, all of them known, and as many as the model can place."""
-        ids = self.known_ids(line, number)
+        ids = self.known_ids(given, number)
         if decode.overflow == "refuse" and decode.max_new_tokens > (model.longest or math.inf):
             raise InputError(
                 f"decode.max_new_tokens must be at most {model.longest}, which the model can "
@@ -80,20 +110,19 @@ class Writer:
         if decode.overflow == "refuse" and not self.fits(len(ids), model, decode):
             raise InputError(
                 f"input {number}: with {decode.max_new_tokens} new tokens a prompt may have "
-                f"{model.longest + 1 - decode.max_new_tokens}, but has {len(ids)}; shorten it, "
-                "lower decode.max_new_tokens, or set decode.overflow=slide to forget its beginning."
+                f"{(model.longest or 0) + 1 - decode.max_new_tokens}, but has {len(ids)}; shorten "
+                "it, lower decode.max_new_tokens, or set decode.overflow=slide to forget its "
+                "beginning."
             )
         return ids
 
-    def fits(self, length: int, model: Any, decode: Decode) -> bool:
+    def fits(self, length: int, model: Model, decode: Decode) -> bool:
         """Whether a prompt and its continuation can be placed; the last token need not be read."""
         return bool(length + decode.max_new_tokens - 1 <= (model.longest or math.inf))
 
     def known_ids(self, line: str, number: int = 1) -> list[int]:
         """A text's ids; a character that a model of characters has not met is refused."""
-        if not is_text(line):
-            raise InputError(f"input {number}: the text must be UTF-8, but is not.")
-        ids = self.ids(line)
+        ids = self.ids(TextForm().parse(line, number))
         if self.kind == "characters" and self.text.unk in ids:
             place = self.text.encode([line])[0].index(self.text.unk)
             raise InputError(
@@ -112,16 +141,19 @@ class Writer:
         rows = self.text.encode(line.split("\n"))
         return [i for row in rows for i in (self.text.eos, *row)]
 
-    def slides(self, line: str, model: Any, decode: Decode) -> bool:
+    def slides(self, line: str, model: Model, decode: Decode) -> bool:
         """Whether the beginning of the text will be forgotten."""
         count = len(self.known_ids(line))
         return decode.kind != "beam" and not self.fits(count, model, decode)
 
-    def limits(self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode) -> Limits:
+    def begin(
+        self, model: Model, rows: Sequence[Sequence[int]], decode: Decode
+    ) -> tuple[Batch[Running, Tokens], Limits]:
+        """Prompts of one length."""
         device = next(model.parameters()).device
-        prompt = torch.tensor(prompts, device=device)
+        prompt = torch.tensor(rows, device=device)
         longest = torch.full((len(prompt),), decode.max_new_tokens, device=device)
-        return Limits(prompt, self.text.eos, longest, self.never_written)
+        return as_prompt(prompt), Limits(prompt, self.text.eos, longest, self.never_written)
 
     @property
     def never_written(self) -> tuple[int, ...]:
@@ -131,10 +163,10 @@ class Writer:
         return tuple(sorted(never)) if text.unk >= 0 else ()
 
     def search(
-        self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode
+        self, model: Model, prompts: Sequence[Sequence[int]], decode: Decode
     ) -> list[list[Hypothesis]]:
         """Prompts of one length, decoded together."""
-        limits = self.limits(model, prompts, decode)
+        batch, limits = self.begin(model, prompts, decode)
         if model.longest is not None:
             room = model.longest + 1 - limits.prompt.shape[1]
             if room < 1:
@@ -143,12 +175,14 @@ class Writer:
                     f"{limits.prompt.shape[1]}; shorten it, or set decode.kind=greedy."
                 )
             limits = replace(limits, longest=limits.longest.clamp_max(room))
-        return DECODERS[decode.kind](
-            with_cuda_graphs(model, decode), as_prompt(limits.prompt), limits, decode
-        )
+        return DECODERS[decode.kind](with_cuda_graphs(model, decode), batch, limits, decode)
 
     def one_by_one(
-        self, model: Any, prompts: Sequence[Sequence[int]], decode: Decode, draft: Any = None
+        self,
+        model: Model,
+        prompts: Sequence[Sequence[int]],
+        decode: Decode,
+        draft: Model | None = None,
     ) -> list[list[Hypothesis]]:
         """Prompts that may slide, stop at a text, or have a draft."""
         found = []
@@ -171,14 +205,21 @@ class Writer:
         return found
 
     def tokens(
-        self, model: Any, ids: Sequence[int], decode: Decode, draft: Any = None, copy: int = 0
+        self,
+        model: Model,
+        ids: Sequence[int],
+        decode: Decode,
+        draft: Model | None = None,
+        copy: int = 0,
     ) -> Iterator[tuple[int, float]]:
-        limits = self.limits(model, [ids], decode)
+        _, limits = self.begin(model, [ids], decode)
         yield from stream(model, as_prompt, limits, decode, draft, copy)
 
-    def stream(self, model: Any, line: str, decode: Decode, draft: Any = None) -> Iterator[str]:
+    def stream(
+        self, model: Model, line: str, decode: Decode, draft: Model | None = None
+    ) -> Iterator[str]:
         """The continuation as it is written, in pieces of text; nothing of a stop text is shown."""
-        ids = self.prompt(line, model, decode)
+        ids = self.input_ids(model, line, decode, 0)
         text = Growing(self.text, ids, decode.stop)
         for token, _ in self.tokens(model, ids, decode, draft):
             if token != self.text.eos and (shown := text.add(token)):
@@ -196,17 +237,17 @@ class Writer:
 
     def answer(
         self,
-        line: str,
+        given: str,
         ids: Sequence[int],
         hypotheses: Sequence[Hypothesis],
         decode: Decode,
         seconds: float,
     ) -> Prediction:
         texts = [cut_at(self.continued(ids, h.ids), decode.stop)[0] for h in hypotheses]
-        return Prediction.written(line, texts, [h.score for h in hypotheses], seconds)
+        return Prediction.written(given, texts, [h.score for h in hypotheses], seconds)
 
     @torch.inference_mode()
-    def logprobs(self, model: Any, line: str) -> list[tuple[str, float | None]]:
+    def logprobs(self, model: Model, line: str) -> list[tuple[str, float | None]]:
         """Each token of a text with its log-probability after those before it.
 
         The first has none, unless texts have ends that it can come after.
@@ -222,7 +263,8 @@ class Writer:
         for start in range(0, len(ids) - 1, stride):
             piece = torch.tensor([ids[start : start + size + 1]], device=device)
             label_range = torch.tensor([[0, piece.shape[1] - 1]], device=device)
-            passed = model.states(Tokens(piece, label_range, past=past))
+            read, asked = Running(piece[:, :-1]), Tokens(piece[:, 1:], label_range)
+            passed = model.states(Batch(read, asked, past))
             past = passed.past
             scores = model.output(passed.states).float().log_softmax(-1)  # (1, T, V)
             found = scores.gather(2, piece[:, 1:, None])[0, :, 0].tolist()
@@ -234,6 +276,7 @@ class Writer:
         return pairs[1:] if self.begins else pairs
 
 
-def as_prompt(ids: Tensor) -> Tokens:
+def as_prompt(ids: Tensor) -> Batch[Running, Tokens]:
     """Prompts as a batch: all but the last token are read by `start`.  (B, P)"""
-    return Tokens(ids, torch.tensor([[0, 0]], device=ids.device).expand(len(ids), -1))
+    none = torch.tensor([[0, 0]], device=ids.device).expand(len(ids), -1)
+    return Batch(Running(ids[:, :-1]), Tokens(ids[:, 1:], none))

@@ -35,22 +35,26 @@ class Dropout:
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
         self.known: dict[tuple[str, int], list[int]] = {}
 
-    def encode(self, lines: Sequence[str], rng: np.random.Generator) -> list[list[int]]:
-        words = [self.text.words(line) for line in lines]
-        variants = rng.integers(VARIANTS, size=sum(map(len, words))).tolist()
-        picks = iter(variants)
-        return [[i for word in line for i in self.cut(word, next(picks))] for line in words]
+    def encode(self, line: str, rng: np.random.Generator) -> list[int]:
+        words = self.text.words(line)
+        variants = rng.integers(VARIANTS, size=len(words)).tolist()
+        return [i for word, pick in zip(words, variants, strict=True) for i in self.cut(word, pick)]
 
-    def recut(self, rows: Sequence[Sequence[int]], rng: np.random.Generator) -> list[list[int]]:
-        """Ids cut anew; what is unknown has no text to cut, and stays."""
-        if not any(UNK in row for row in rows):
-            return self.encode(self.text.decode(rows), rng)
+    def recut(
+        self, rows: Sequence[Sequence[int]], rng: Sequence[np.random.Generator]
+    ) -> list[list[int]]:
+        """Ids cut anew, each row by a generator of its own; what is unknown has no text to cut,
+        and stays."""
+        lines = self.text.decode([[] if UNK in row else row for row in rows])
         found = []
-        for row in rows:
+        for row, line, draw in zip(rows, lines, rng, strict=True):
+            if UNK not in row:
+                found.append(self.encode(line, draw))
+                continue
             cut: list[int] = []
             for unknown, run in itertools.groupby(row, lambda i: i == UNK):
                 ids = list(run)
-                cut += ids if unknown else self.encode(self.text.decode([ids]), rng)[0]
+                cut += ids if unknown else self.encode(self.text.decode([ids])[0], draw)
             found.append(cut)
         return found
 

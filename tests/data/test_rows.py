@@ -6,7 +6,7 @@ import pytest
 
 from regard.data.read import Faults
 from regard.errors import DataError
-from regard.tasks.rows import rows
+from regard.data.table import rows
 
 ASKED = [("task.text", "text"), ("task.label", "label")]
 COUNT = "; if that is no header, count the columns in all such settings: task.text=1 is the first."

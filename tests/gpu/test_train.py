@@ -12,12 +12,12 @@ import regard
 from regard.batch import Pairs, Sizes
 from regard.data.read import Faults
 from regard.models.transformer import Transformer, TransformerSettings
-from regard.train import kernel, loss
-from regard.train.backward import make_backward
-from regard.train.distributed import World
-from regard.train.loop import batches, prepare_stores, prepare_task
-from regard.train.loss import TokenLoss
-from regard.train.recipe import read
+from regard.training import kernel, loss
+from regard.training.backward import make_backward
+from regard.training.distributed import World
+from regard.training.loop import batches, prepare_stores, prepare_task
+from regard.training.loss import TokenLoss
+from regard.training.recipe import read
 from tests.toys import write_recipe
 
 
@@ -72,7 +72,7 @@ def test_the_same_recipe_trains_on_the_same_batches(tmp_path):
     task = prepare_task(recipe, tmp_path, Faults())
     store = prepare_stores(recipe, task, tmp_path, Faults())["train"]
     plan = task.plan(store, recipe.train.batch_tokens, 0)
-    from regard.train.events import Progress
+    from regard.training.events import Progress
 
     for here, there in zip(
         batches(task, store, plan, Progress(), recipe.train, torch.device("cuda")),

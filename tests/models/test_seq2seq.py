@@ -6,7 +6,7 @@ import torch
 import regard
 from regard.batch import Sizes
 from regard.models.seq2seq import Seq2Seq, Seq2SeqSettings
-from regard.train.loss import TokenLoss
+from regard.training.loss import TokenLoss
 from tests.toys import random_pairs
 
 SIZES = Sizes(24, 24, True)

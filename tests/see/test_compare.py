@@ -8,7 +8,7 @@ import pytest
 
 from regard.errors import InputError, RunError
 from regard.see.compare import compare
-from regard.tasks.length import buckets
+from regard.score.length import buckets
 
 
 def write_run(folder, name, bleu, seconds=100.0, **changed):

@@ -179,7 +179,7 @@ def test_positions_masks_and_schedules_are_drawn(tmp_path, kind):
     from regard.parts import mask as masks
     from regard.parts.position import POSITIONS
     from regard.see import figure
-    from regard.train.schedule import SCHEDULES
+    from regard.training.schedule import SCHEDULES
 
     drawn = [figure.positions(name, tmp_path / f"p-{name}.{kind}") for name in POSITIONS]
     drawn += [figure.schedule(name, tmp_path / f"s-{name}.{kind}") for name in SCHEDULES]

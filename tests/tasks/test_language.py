@@ -18,7 +18,7 @@ from regard.tasks.permute import Permute, PermuteSettings
 from regard.tasks.writer import as_prompt
 from regard.text import EOS, learn
 from regard.text import Settings as TextSettings
-from regard.train.recipe import read as read_recipe
+from regard.training.recipe import read as read_recipe
 from tests.toys import sentences, small_model
 
 TEXT = "to be or not to be\nthat is the question\n\nwhether tis nobler in the mind\n" * 40

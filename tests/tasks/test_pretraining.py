@@ -11,7 +11,7 @@ from regard.tasks import Prediction
 from regard.tasks.masked import MaskedSettings, MaskedWords, choose, read
 from regard.tasks.spans import Spans, SpansSettings, divide, left_out
 from regard.text import Settings as TextSettings
-from regard.train.loss import MaskedLoss
+from regard.training.loss import MaskedLoss
 from tests.toys import sentences
 
 

@@ -202,7 +202,7 @@ def test_gpt_tells_classes_with_its_language_loss_beside(tmp_path):
     run = regard.train(str(recipe), "decode.kind=greedy", run=tmp_path / "run")
     scores = json.loads((tmp_path / "run/results.json").read_text())["valid"]
     assert scores["accuracy"] > 90
-    from regard.train.loss import ClassLoss
+    from regard.training.loss import ClassLoss
 
     store = run.task.store([tmp_path / "train.tsv"], tmp_path / "cache", 10**9, Faults())
     batch = run.task.batch(store, np.arange(8))
@@ -457,8 +457,8 @@ def test_the_first_blocks_can_be_frozen(tmp_path, origin):
 
 
 def test_lower_blocks_can_learn_more_slowly():
-    from regard.train.optim import adamw, set_rate
-    from regard.train.settings import Settings
+    from regard.training.optim import adamw, set_rate
+    from regard.training.settings import Settings
     from tests.toys import small_model
 
     model = small_model("bert", depth=3)

@@ -5,17 +5,10 @@ import { hashOf, make, rove, show, stateOf, word } from "./views.js";
 
 const $ = id => document.getElementById(id);
 
-// What the form asks for; a second text is joined to the first by a tab, as in the shell.
-const FORMS = {
-  translate: ["text to translate"], language: ["text to go on from"], masked: ["text with masks to fill"],
-  story: ["a story, then a question ending in ?"], "text-to-text": ["text, with its task's prefix"],
-  classify: ["text to label", "second text, where the run compares two"], tag: ["sentence to tag"],
-  answer: ["question", "text to answer from"],
-};
-
 let runs = [], running = null, given = null, state = stateOf(location.hash);
 const run = () => runs.find(one => one.id === $("run").value);
-const second = () => FORMS[run()?.task]?.[1] ? $("second").value : "";
+// A second text is joined to the first by a tab, as in the shell.
+const second = () => run()?.gives?.kind === "pair" ? $("second").value : "";
 const input = () => second() ? `${$("text").value}\t${second()}` : $("text").value;
 const fail = text => { $("error").textContent = text; };
 
@@ -243,7 +236,7 @@ const look = () => during(async signal => {
 });
 
 function chosen() { // the form follows the run's task
-  const one = run(), [first, more] = FORMS[one?.task] ?? ["text"];
+  const one = run(), [first, more] = one?.gives?.labels ?? ["text"];
   $("task").textContent = one?.task ?? "";
   $("text-label").textContent = first;
   $("second-field").hidden = !more;

@@ -1,0 +1,82 @@
+"""Examples as their files have them: read once, kept, and shared by all who need them.
+
+Learning a vocabulary, making batches, validating and scoring all look at the same examples. They
+are parsed once into a store of their own, and what a task makes of them (ids, labels, pixels) into
+another beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from .read import Faults, parcels
+from .store import TEXT, Chunk, Store, cached
+
+Row = TypeVar("Row", bound=NamedTuple, covariant=True)
+Item = TypeVar("Item")
+
+
+class Examples(Generic[Row]):
+    """Named tuples in the order of their files; any number of them, none held in memory."""
+
+    def __init__(self, store: Store, kind: type[Row], files: Sequence[Path]) -> None:
+        self.store, self.kind, self.files = store, kind, list(files)
+
+    def __len__(self) -> int:
+        return self.store.rows
+
+    def __getitem__(self, index: int) -> Row:
+        made: Row = self.kind(*json.loads(self.store.text("example", index)))
+        return made
+
+    def __iter__(self) -> Iterator[Row]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def first_file(self) -> Path:
+        """For messages about all of them."""
+        return self.files[0]
+
+
+def read_once(
+    cache: Path,
+    files: Sequence[Path],
+    kind: type[Row],
+    marks: Iterable[str],
+    rows: Iterable[Row],
+    faults: Faults,
+    what: str,
+) -> Examples[Row]:
+    """The files' examples, parsed now or found in the cache."""
+    marks = ("examples", kind.__name__, *marks)
+    store = cached(cache, files, marks, {"example": TEXT}, written(rows), faults, what)
+    return Examples(store, kind, files)
+
+
+def written(rows: Iterable[Any]) -> Iterator[Chunk]:
+    """Rows as JSON, a few megabytes at a time."""
+    for some in parcels(iter(rows), lambda row: sum(map(len, map(str, row))), 1000):
+        yield {"example": [json.dumps(row, ensure_ascii=False).encode() for row in some]}
+
+
+class Data(NamedTuple):
+    """A part of the data: the examples, and what a task has made of them."""
+
+    examples: Examples[Any]
+    store: Store
+
+    @property
+    def skipped(self) -> int:
+        """Examples that could not be used."""
+        return self.examples.store.skipped + self.store.skipped
+
+
+def chunks(items: Iterable[Item], size: int = 1000) -> Iterator[list[Item]]:
+    """So many at a time."""
+    left = iter(items)
+    while some := list(islice(left, size)):
+        yield some

@@ -1,0 +1,84 @@
+"""Sentences with their translations: two aligned files, a TSV, or JSONL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DataError
+from .read import Faults, is_text, kind_of, lines, records, table
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation, and where they stand, for messages."""
+
+    source: str
+    target: str
+    where: str
+
+
+def read(files: Sequence[Path], sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
+    """Pairs of two aligned files, a TSV, or JSONL; unusable lines are told to `faults`."""
+    rows = read_aligned(files, faults) if len(files) == 2 else read_single(files, sides, faults)
+    for row in rows:
+        if not row.source.strip() or not row.target.strip():
+            faults.report(row.where, "both sides must have text, but one is empty")
+            continue
+        if not is_text(row.source) or not is_text(row.target):
+            faults.report(row.where, "the text must be UTF-8, but is not")
+            continue
+        yield row
+
+
+def read_aligned(files: Sequence[Path], faults: Faults) -> Iterator[Pair]:
+    left, right = files
+    pairs = zip_longest(lines(left, faults.skip), lines(right, faults.skip))
+    for number, (source, target) in enumerate(pairs, 1):
+        if source is None or target is None:
+            longer, shorter = (right, left) if source is None else (left, right)
+            raise DataError(
+                f"{longer}:{number}: the two files must have the same number of lines, "
+                f"but {shorter.name} ends here."
+            )
+        yield Pair(source, target, f"{left}:{number}")
+
+
+def read_single(files: Sequence[Path], sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
+    readers: dict[str, Callable[[Path, tuple[str, str], Faults], Iterator[Pair]]] = {
+        ".tsv": read_tsv,
+        ".jsonl": read_jsonl,
+    }
+    if len(files) != 1 or kind_of(files[0]) not in readers:
+        named = ", ".join(str(file) for file in files)
+        raise DataError(
+            f"{named}: translation data must be two aligned files, [source, target], "
+            f"or one .tsv or .jsonl."
+        )
+    return readers[kind_of(files[0])](files[0], sides, faults)
+
+
+def read_tsv(path: Path, sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
+    for number, cells in table(path, "\t", faults.skip):
+        if len(cells) < 2:
+            faults.report(
+                f"{path}:{number}",
+                "the line must have a tab between source and target, but has none",
+            )
+            continue
+        yield Pair(cells[0], cells[1], f"{path}:{number}")
+
+
+def read_jsonl(path: Path, sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
+    for number, record in records(path, faults):
+        pair = record.get("translation", record)
+        if not isinstance(pair, dict) or not all(isinstance(pair.get(side), str) for side in sides):
+            known = ", ".join(pair) if isinstance(pair, dict) else "none"
+            faults.report(
+                f"{path}:{number}",
+                f"the object must have texts '{sides[0]}' and '{sides[1]}', but has {known} "
+                "(task.source and task.target name the fields)",
+            )
+            continue
+        yield Pair(pair[sides[0]], pair[sides[1]], f"{path}:{number}")

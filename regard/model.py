@@ -1,0 +1,80 @@
+"""What a model is: the contract between models and all who train, decode, look into or serve them.
+
+A model reads one half of a batch and is asked the other. Those that write token by token have
+`start` and `step` too; those that write on from a text, `extend`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from .batch import Asked, Batch, ModelOutput, Sizes, Tensors
+
+# Which tokens look (rows) at which (columns), by part name; a query is named by what it writes. An
+# attention that is used several times in a pass says what each use is called.
+Looks = Mapping[str, tuple[str, str] | list[tuple[str, str, str]]]
+AnyBatch = Batch[Any, Any]
+
+
+class Model(nn.Module):
+    """A batch in, a vector for each label out, and an output layer from there to scores."""
+
+    Settings: ClassVar[type]
+    settings: Any
+    reads: ClassVar[tuple[type[Tensors], ...]]
+    answers: ClassVar[tuple[type[Asked], ...]]
+    # Its parts from the bottom to the top: what comes first, what is stacked, and what differs with
+    # what is asked. Freezing, layer-wise rates and adapters follow this order.
+    doors: ClassVar[tuple[str, ...]] = ()
+    stacks: ClassVar[tuple[str, ...]] = ()
+    heads: ClassVar[tuple[str, ...]] = ()
+    looks: ClassVar[Looks] = {}  # none: there is no attention to look into
+    longest: int | None = None  # tokens that can be placed; None: any number
+    carries: bool = False  # whether a batch of a stream goes on from the one before
+    packs: bool = False  # whether documents side by side stay apart
+    output: nn.Module
+
+    def __init__(self, sizes: Sizes, settings: Any) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def states(self, batch: AnyBatch) -> ModelOutput:
+        """All but the output layer, for a loss that need not hold all scores."""
+        raise NotImplementedError
+
+    def forward(self, batch: AnyBatch) -> Tensor:
+        """-> scores, (B, T, V) of words or (B, T, C) of classes"""
+        scores: Tensor = self.output(self.states(batch).states)
+        return scores
+
+    def on_progress(self, part: float) -> None:
+        """Told before every step how much of the training is done."""
+
+    def level(self, name: str) -> int:
+        """How far up a weight stands: 0 in a door, from 1 on in a stack; -1 in what speaks."""
+        part, _, rest = name.partition(".")
+        if part in self.stacks:
+            return 1 + int(rest.partition(".")[0])
+        return 0 if part in self.doors else -1
+
+
+@runtime_checkable
+class Writes(Protocol):
+    """A model that writes token by token."""
+
+    def start(self, batch: AnyBatch) -> Any:
+        """A state that has read all but the prompt's last token."""
+
+    def step(self, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
+
+
+@runtime_checkable
+class WritesOn(Writes, Protocol):
+    """A model that writes on from a text, of which it can read several tokens at once."""
+
+    def extend(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""

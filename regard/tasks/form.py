@@ -1,0 +1,106 @@
+"""Forms: what a user gives a task, and how it is typed, sent and shown.
+
+The shell, Python, HTTP and the page choose by a task's form; none of them knows tasks by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ..data.read import is_text
+from ..errors import InputError
+
+Given = TypeVar("Given")
+
+
+class Form(Protocol[Given]):
+    """One kind of thing that can be given."""
+
+    kind: str  # the page has a way to ask for each kind
+    labels: tuple[str, ...]  # what the page writes beside its fields
+
+    def parse(self, word: str, number: int = 1) -> Given:
+        """From a word of the shell or a line of standard input; messages count from `number`."""
+
+    def accept(self, sent: Any, number: int = 1) -> Given:
+        """From what came over HTTP, or what Python was given."""
+
+    def show(self, given: Given) -> str:
+        """As it is told back."""
+
+
+class TextForm:
+    """A text."""
+
+    kind = "text"
+
+    def __init__(self, label: str = "text") -> None:
+        self.labels: tuple[str, ...] = (label,)
+
+    def parse(self, word: str, number: int = 1) -> str:
+        if not is_text(word):
+            raise InputError(f"input {number}: the text must be UTF-8, but is not.")
+        return word
+
+    def accept(self, sent: Any, number: int = 1) -> str:
+        if not isinstance(sent, str):
+            raise InputError(f"input {number}: must be a text, but is {type(sent).__name__}.")
+        return self.parse(sent, number)
+
+    def show(self, given: str) -> str:
+        return given
+
+
+class LineForm(TextForm):
+    """A text that no tab divides."""
+
+    def parse(self, word: str, number: int = 1) -> str:
+        if "\t" in super().parse(word, number):
+            raise InputError(
+                f"input {number}: there must be one text, but a tab divides it in two."
+            )
+        return word
+
+
+class TwoTexts(NamedTuple):
+    """Two texts that belong together."""
+
+    one: str
+    two: str
+
+
+class PairForm:
+    """Two texts; typed, they have a tab between."""
+
+    kind = "pair"
+
+    def __init__(self, what: str, *labels: str) -> None:
+        self.what, self.labels = what, labels
+
+    def parse(self, word: str, number: int = 1) -> TwoTexts:
+        if not is_text(word):
+            raise InputError(f"input {number}: the text must be UTF-8, but is not.")
+        one, tab, two = word.partition("\t")
+        if not tab:
+            raise InputError(
+                f"input {number}: there must be {self.what} with a tab between, but there is no "
+                "tab."
+            )
+        return TwoTexts(one, two)
+
+    def accept(self, sent: Any, number: int = 1) -> TwoTexts:
+        if (
+            isinstance(sent, list | tuple)
+            and len(sent) == 2
+            and all(isinstance(text, str) for text in sent)
+        ):
+            return self.parse("\t".join(sent), number)
+        if not isinstance(sent, str):
+            raise InputError(
+                f"input {number}: must be {self.what} with a tab between, but is "
+                f"{type(sent).__name__}."
+            )
+        return self.parse(sent, number)
+
+    def show(self, given: TwoTexts) -> str:
+        return "\t".join(given)

@@ -1,0 +1,288 @@
+"""What a task is: the contract between tasks and all who train, score, answer, show or serve them.
+
+Every task is a `Task`. What only some can do are capabilities, each a Protocol of its own that is
+asked for with `isinstance`; nobody asks for a task's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
+from torch import Tensor
+
+from ..batch import Sizes
+from ..data.cut import Plan
+from ..data.examples import Data, Examples, read_once
+from ..data.read import Faults
+from ..data.store import Chunk, Field, Store, cached
+from ..decode import Hypothesis, Limits
+from ..decode import Settings as Decode
+from ..errors import RunError
+from ..model import AnyBatch, Model
+from ..text import Text
+from .form import Form
+from .prediction import Prediction
+
+Rng = Sequence[np.random.Generator]  # one for each row of a batch
+Scores = dict[str, Any]
+
+
+class Measured(NamedTuple):
+    """A loss over a whole store: its sum, and how many it is of."""
+
+    nll: float
+    tokens: int
+
+
+class Task(Protocol):
+    """What is read, what is asked of it, how that is scored, and how it is answered."""
+
+    Settings: ClassVar[type]
+    Example: ClassVar[type]  # a named tuple: one row as its reader has it
+    sections: ClassVar[Mapping[str, type]]  # recipe sections of its own: {"text": …} or {}
+    keeps: ClassVar[tuple[str, ...]]  # files that it may keep in a run folder
+    # What a recipe that says nothing gets, where it is not the usual.
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    settings: Any
+    loss: str  # of `LOSSES`
+    metric: str
+    higher_is_better: bool = True
+    unit: str  # what the loss is a mean over
+    wanted: str  # what there must be at least one of, for messages
+    looks_at_answer: bool = False  # whether `see` looks at the pass that writes the answer
+    draws: bool = False  # whether batches are drawn anew in every epoch
+    names_classes: ClassVar[bool] = False  # whether a folder that it is made of must do so
+    recuts: ClassVar[bool] = False  # whether `text.dropout` cuts its text anew in every batch
+
+    @property
+    def gives(self) -> Form[Any]:
+        """How an input is typed, sent and shown."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """What a model must know of the data."""
+
+    # From files to batches.
+
+    @staticmethod
+    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Any]:
+        """The files' examples; what cannot be used is told to `faults`."""
+
+    @staticmethod
+    def reads_by(settings: Any) -> str:
+        """Whatever of the settings shapes what is read."""
+        return repr(settings)
+
+    @classmethod
+    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+        """What can only be known from the training examples: a vocabulary, names of classes."""
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """What a store keeps of each example."""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Whatever of the task shapes what a store keeps."""
+
+    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+        """Examples as rows of those fields."""
+
+    def check(self, store: Store, where: str) -> None:
+        """Refuse what is too little to learn from."""
+        return
+
+    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+        """Which rows make up which batch."""
+
+    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> AnyBatch:
+        """Rows of a store; what is drawn of each depends on its own generator alone."""
+
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[AnyBatch]:
+        """Everything once, always the same."""
+
+    @staticmethod
+    def sample_batch(settings: Any, budget: int) -> AnyBatch:
+        """A batch of the usual shape, to reckon with before there are data."""
+
+    # Answers and scores.
+
+    def predict(
+        self, model: Model, inputs: Sequence[Any], decode: Decode, longest: int, first: int = 1
+    ) -> list[Prediction]:
+        """An answer to each input; messages count from `first`."""
+
+    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+        """Something to try, as it would be typed; "" where there is nothing."""
+
+    def quick_scores(self, model: Model, data: Data, decode: Decode, count: int) -> Scores:
+        """The metric on the first so many examples, while training."""
+        return {}
+
+    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
+        """All scores, with their intervals and units."""
+
+    # In a run folder.
+
+    def artefacts(self) -> Mapping[str, str]:
+        """What a run keeps of it: the contents of files, by name."""
+
+    @classmethod
+    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+        """The task of a run."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What whoever had it learned should know."""
+        return []
+
+    # What follows from the above.
+
+    @classmethod
+    def examples(
+        cls, settings: Any, files: Sequence[Path], cache: Path, faults: Faults
+    ) -> Examples[Any]:
+        """The files' examples, read now or found in the cache."""
+        marks = (cls.__name__, cls.reads_by(settings))
+        rows = cls.read(settings, files, faults)
+        return read_once(cache, files, cls.Example, marks, rows, faults, cls.wanted)
+
+    def data(self, examples: Examples[Any], cache: Path, longest: int, faults: Faults) -> Data:
+        """Examples with what the task makes of them, made now or found in the cache."""
+        marks = (type(self).__name__, self.reads_by(self.settings), *self.marks, str(longest))
+        rows = self.encode(examples, longest, faults)
+        store = cached(cache, examples.files, marks, self.fields, rows, faults, self.wanted)
+        self.check(store, str(examples.first_file))
+        return Data(examples, store)
+
+    def save(self, folder: Path) -> None:
+        """Keep its artefacts."""
+        for name, content in self.artefacts().items():
+            try:
+                (folder / name).write_text(content, encoding="utf-8")
+            except OSError as error:
+                raise RunError(
+                    f"{folder / name}: could not be written ({error.strerror})."
+                ) from error
+
+
+# What only some tasks can do.
+
+
+@runtime_checkable
+class Adopts(Protocol):
+    """It can take over the vocabulary of another run, whatever that was asked."""
+
+    @classmethod
+    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Task: ...
+
+
+@runtime_checkable
+class HasText(Protocol):
+    """It reads or writes text: its vocabularies."""
+
+    @property
+    def texts(self) -> Mapping[str, Text]:
+        """By the names that they have in a run folder."""
+
+
+@runtime_checkable
+class Labels(Protocol):
+    """It has names for its classes."""
+
+    labels: list[str]
+    predicts: str
+
+
+@runtime_checkable
+class Imports(Protocol):
+    """It can be made of somebody else's folder."""
+
+    @classmethod
+    def imported(
+        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+    ) -> Task: ...
+
+
+@runtime_checkable
+class Embeds(HasText, Protocol):
+    """It makes vectors."""
+
+    def vectors(self, model: Model, rows: Sequence[Sequence[int]], budget: int) -> list[Tensor]: ...
+
+
+@runtime_checkable
+class Traces(Protocol):
+    """It can be looked into: an input as a batch, and what its rows and columns stand for."""
+
+    def trace(self, given: Any, target: str) -> tuple[AnyBatch, dict[str, list[str]]]: ...
+
+
+@runtime_checkable
+class Writes(Protocol):
+    """It answers token by token; all decoding goes through this."""
+
+    @property
+    def written(self) -> Text:
+        """The vocabulary that answers are written in."""
+
+    @property
+    def writes_on(self) -> bool:
+        """Whether an answer goes on from its input, which is then its prompt."""
+
+    @property
+    def never_written(self) -> tuple[int, ...]:
+        """Entries of that vocabulary that are no text."""
+
+    def read_ids(self, given: Any, number: int = 1) -> list[int]:
+        """An input's tokens, however many."""
+
+    def input_ids(
+        self, model: Model, given: Any, decode: Decode, longest: int, number: int = 1
+    ) -> list[int]:
+        """An input's tokens, all of which can be read."""
+
+    def begin(
+        self, model: Model, rows: Sequence[Sequence[int]], decode: Decode
+    ) -> tuple[AnyBatch, Limits]:
+        """What `start` takes, and how far an answer may go."""
+
+    def answer(
+        self,
+        given: Any,
+        ids: Sequence[int],
+        hypotheses: Sequence[Hypothesis],
+        decode: Decode,
+        seconds: float,
+    ) -> Prediction: ...
+
+
+@runtime_checkable
+class Streams(Writes, Protocol):
+    """It gives out its answer as it comes, and tells how likely a text is."""
+
+    def predict(
+        self,
+        model: Model,
+        inputs: Sequence[str],
+        decode: Decode,
+        longest: int,
+        first: int = 1,
+        draft: Model | None = None,
+    ) -> list[Prediction]: ...
+
+    def stream(
+        self, model: Model, line: str, decode: Decode, draft: Model | None = None
+    ) -> Iterator[str]: ...
+
+    begins: bool  # whether a text stands behind the end of another
+
+    def slides(self, line: str, model: Model, decode: Decode) -> bool:
+        """Whether the beginning of the text will be forgotten."""
+
+    def logprobs(self, model: Model, line: str) -> list[tuple[str, float | None]]: ...

@@ -1,0 +1,167 @@
+"""Forward and backward of a piece of a batch: plain, between peers, or as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ..batch import Ids
+from ..model import AnyBatch, Model
+from ..parts.block import Block
+from .distributed import World
+from .loss import Loss
+
+# Sum of -log p, and what the next batch goes on from.
+Done = tuple[Tensor, tuple[Tensor, ...]]
+
+
+class Backward(Protocol):
+    """Forward and backward of a piece of a batch.
+
+    `scales` has what each part of its loss is multiplied by; `last` says whether it is the step's
+    last piece.
+    """
+
+    def __call__(self, batch: AnyBatch, scales: Sequence[float], last: bool) -> Done: ...
+
+
+Objectives = Callable[[Any, AnyBatch], Loss]
+
+
+class Objective(nn.Module):
+    """Model and loss as one module, so that peers can be kept in step around one call."""
+
+    def __init__(self, model: Model, loss: Objectives) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, batch: AnyBatch) -> Loss:
+        return self.loss(self.model, batch)
+
+
+def make_backward(
+    model: Model,
+    loss: Objectives,
+    world: World,
+    compiling: str = "off",
+    precision: torch.autocast | None = None,
+) -> Backward:
+    """The quickest way that the device has, or the one asked for."""
+    on_gpu = world.device.type == "cuda"
+    if compiling == "auto":
+        compiling = "graph" if on_gpu else "off"
+    if compiling == "full":
+        compile_blocks(model)
+    objective: nn.Module = Objective(model, loss)
+    if world.size > 1:
+        # Not every task asks every part of its model: a pooler, say, or the words beside a class.
+        return Plain(DistributedDataParallel(objective, find_unused_parameters=True), precision)
+    plain = Plain(objective, precision)
+    return Graphs(plain) if compiling in ("graph", "full") and on_gpu else plain
+
+
+def compile_blocks(model: nn.Module) -> None:
+    """Compile what is repeated: one block stands for all of its kind, so it takes seconds.
+
+    Without gradients, blocks run as they are written: looking at validation data now and then is
+    not worth a second compilation.
+    """
+    for block in model.modules():
+        if isinstance(block, Block):
+            block.forward = _when_training(block.forward)  # type: ignore[method-assign]
+
+
+def _when_training(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    fast = torch.compile(plain)
+
+    def forward(*args: Any, **options: Any) -> Tensor:
+        return fast(*args, **options) if torch.is_grad_enabled() else plain(*args, **options)
+
+    return forward
+
+
+class Plain:
+    """Forward, then backward."""
+
+    def __init__(self, objective: nn.Module, precision: torch.autocast | None = None) -> None:
+        self.objective, self.precision = objective, precision
+
+    def __call__(self, batch: AnyBatch, scales: Sequence[float] | Tensor, last: bool) -> Done:
+        # Before a step's last piece, peers need not exchange gradients.
+        shared = isinstance(self.objective, DistributedDataParallel)
+        with self.objective.no_sync() if shared and not last else nullcontext():  # type: ignore[operator]
+            with self.precision or nullcontext():
+                loss = self.objective(batch)
+            weighted(loss.total, scales).backward()
+        return loss.nll.detach().float(), loss.past
+
+
+def weighted(total: Tensor, scales: Sequence[float] | Tensor) -> Tensor:
+    """The parts of a loss, each times its own; a loss may leave out the last of them."""
+    if total.dim() == 0:
+        return total * scales[0]
+    if not isinstance(scales, Tensor):
+        scales = total.new_tensor(scales)
+    return (total * scales[: len(total)].to(total.dtype)).sum()
+
+
+def mask_free(batch: AnyBatch) -> bool:
+    """Whether a model does without a mask, which makes other kernels."""
+    return isinstance(batch.read, Ids) and batch.read.full
+
+
+class Graphs:
+    """The kernels of each shape captured once and replayed.
+
+    A small model's step is hundreds of short kernels, and starting them one by one takes longer
+    than running them. A shape is captured when it comes a second time; beyond `most` shapes, none
+    is.
+    """
+
+    def __init__(self, plain: Plain, most: int = 256) -> None:
+        self.plain, self.most = plain, most
+        self.met: Counter[tuple[Any, ...]] = Counter()
+        self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, AnyBatch, Tensor, Done]] = {}
+        self.pool: Any = None
+
+    def __call__(self, batch: AnyBatch, scales: Sequence[float], last: bool) -> Done:
+        kinds = (type(batch.read), type(batch.asked), mask_free(batch))
+        shape = (*kinds, *(tensor.shape for tensor in batch.tensors()))
+        self.met[shape] += 1
+        if shape not in self.graphs:
+            if self.met[shape] < 2 or len(self.graphs) >= self.most:
+                return self.plain(batch, scales, last)
+            self.graphs[shape] = self.capture(batch, len(scales))
+        graph, own, own_scales, done = self.graphs[shape]
+        for mine, theirs in zip(own.tensors(), batch.tensors(), strict=True):
+            mine.copy_(theirs, non_blocking=True)
+        for place, scale in zip(own_scales, scales, strict=True):
+            place.fill_(scale)
+        graph.replay()
+        return done
+
+    def capture(
+        self, batch: AnyBatch, parts: int
+    ) -> tuple[torch.cuda.CUDAGraph, AnyBatch, Tensor, Done]:
+        own = batch.put(tuple(tensor.clone() for tensor in batch.tensors()))
+        scales = torch.zeros(parts, device=own.tensors()[0].device)
+        rng = torch.cuda.get_rng_state()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(
+            side
+        ):  # libraries set themselves up outside the capture; scale 0: adds nothing
+            self.plain(own, scales, True)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            done = self.plain(own, scales, True)
+        torch.cuda.set_rng_state(rng)  # the step draws what it would have drawn uncaptured
+        self.pool = self.pool or graph.pool()
+        return graph, own, scales, done

@@ -1,0 +1,211 @@
+"""Optimizers, and their state as named tensors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..model import Model
+from ..parts.output import Output
+from ..parts.position import LearnedPosition
+from .settings import Settings
+
+
+def adamw(model: Model, settings: Settings) -> torch.optim.Optimizer:
+    """AdamW over all weights; matrices decay, vectors (norms and biases) do not."""
+    named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    top = 1 + max(map(model.level, named))
+    groups: dict[tuple[float, float], list[nn.Parameter]] = defaultdict(list)
+    for name, weight in named.items():
+        level = model.level(name)
+        rate_scale = settings.layer_decay ** (0 if level < 0 else top - level)
+        groups[rate_scale, settings.weight_decay if weight.dim() > 1 else 0.0].append(weight)
+    return _adamw(
+        [
+            {"params": p, "weight_decay": decay, "rate_scale": rate_scale}
+            for (rate_scale, decay), p in groups.items()
+        ],
+        next(iter(named.values())).device,
+        settings,
+    )
+
+
+def muon(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Muon for the matrices inside the blocks, AdamW for embeddings, norms and biases."""
+    kinds = (nn.Embedding, Output, LearnedPosition)
+    tables = {id(part.weight) for part in model.modules() if isinstance(part, kinds)}
+    weights = [p for p in model.parameters() if p.requires_grad]
+    inner = [p for p in weights if p.dim() == 2 and id(p) not in tables]
+    others = [p for p in weights if p.dim() != 2 or id(p) in tables]
+    return Muon(
+        inner,
+        _adamw([{"params": others, "weight_decay": 0.0}], weights[0].device, settings),
+        settings,
+    )
+
+
+def sgd(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Plain gradient descent."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    return torch.optim.SGD(weights, lr=settings.rate, weight_decay=settings.weight_decay)
+
+
+def asgd(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """Gradient descent whose weights are averaged once validation stalls."""
+    return AveragedSGD([p for p in model.parameters() if p.requires_grad], settings)
+
+
+OPTIMIZERS: dict[str, Callable[[Model, Settings], torch.optim.Optimizer]] = {
+    "adamw": adamw,
+    "muon": muon,
+    "sgd": sgd,
+    "asgd": asgd,
+}
+
+
+def _adamw(groups: Any, device: torch.device, settings: Settings) -> torch.optim.AdamW:
+    on_gpu = device.type == "cuda"
+    rate = settings.rate
+    if on_gpu:
+        groups = [{**group, "lr": torch.tensor(rate, device=device)} for group in groups]
+    return torch.optim.AdamW(
+        groups, lr=rate, betas=settings.betas, eps=settings.epsilon, fused=True, capturable=on_gpu
+    )
+
+
+class AveragedSGD(torch.optim.SGD):
+    """The mean of the weights since a moment, beside the weights themselves (NT-ASGD, Merity et al.
+    2018, algorithm 1). The moment is when validation has not gained for `stall` times."""
+
+    def __init__(self, weights: list[nn.Parameter], settings: Settings) -> None:
+        super().__init__(weights, lr=settings.rate, weight_decay=settings.weight_decay)
+        self.weights = weights
+
+    @property
+    def averaging(self) -> bool:
+        return "mean" in self.state[self.weights[0]]
+
+    def begin(self) -> None:
+        """From now on, average."""
+        for weight in self.weights:
+            self.state[weight] |= {"mean": weight.detach().clone(), "count": torch.ones(())}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        if not self.averaging:
+            return
+        for weight in self.weights:
+            kept = self.state[weight]
+            kept["count"] += 1
+            kept["mean"].lerp_(weight, 1 / float(kept["count"]))
+
+
+def average_if_stalled(optimizer: torch.optim.Optimizer, worse: int, settings: Settings) -> None:
+    """Begin to average where the optimizer does so and validation has not gained for long."""
+    if isinstance(optimizer, AveragedSGD) and not optimizer.averaging and worse >= settings.stall:
+        optimizer.begin()
+
+
+@contextmanager
+def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """The model with its averaged weights, where they are being averaged."""
+    if not (isinstance(optimizer, AveragedSGD) and optimizer.averaging):
+        yield
+        return
+    _swap(optimizer)
+    try:
+        yield
+    finally:
+        _swap(optimizer)
+
+
+@torch.no_grad()
+def _swap(optimizer: AveragedSGD) -> None:
+    for weight in optimizer.weights:
+        mean = optimizer.state[weight]["mean"]
+        now = weight.detach().clone()
+        weight.copy_(mean)
+        mean.copy_(now)
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum whose singular values are all made one (Jordan et al. 2024).
+
+    Each update is as long as AdamW's would be (Liu et al. 2025, eq. 4: 0.2 · √max(rows, columns)),
+    so one rate serves both. Matrices of one shape are worked on together.
+    """
+
+    def __init__(
+        self, weights: list[nn.Parameter], adamw: torch.optim.AdamW, settings: Settings
+    ) -> None:
+        super().__init__(weights, {"lr": settings.rate})
+        self.adamw, self.momentum, self.decay = adamw, 0.95, settings.weight_decay
+        self.param_groups += adamw.param_groups
+        for weight in weights:
+            self.state[weight]["momentum"] = torch.zeros_like(weight)
+        adamw.state = self.state  # one state, so that it is saved and restored as one
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.adamw.step()
+        group = self.param_groups[0]
+        shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
+        for weight in group["params"]:
+            if weight.grad is not None:
+                shapes[weight.shape].append(weight)
+        for shape, weights in shapes.items():
+            past = [self.state[weight]["momentum"] for weight in weights]
+            gradients = [weight.grad for weight in weights if weight.grad is not None]
+            torch._foreach_lerp_(past, gradients, 1 - self.momentum)
+            ahead = torch.stack(torch._foreach_lerp(gradients, past, self.momentum))
+            updates = orthogonal(ahead) * (0.2 * max(shape) ** 0.5)
+            torch._foreach_mul_(weights, 1 - group["lr"] * self.decay)
+            torch._foreach_add_(weights, list((updates * -group["lr"]).unbind()))
+
+
+def orthogonal(x: Tensor, iterations: int = 5) -> Tensor:
+    """The nearest matrices with singular values near one, by a quintic Newton-Schulz iteration."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    wide = x.mT if x.shape[-2] > x.shape[-1] else x
+    wide = wide.bfloat16() if wide.is_cuda else wide
+    wide = wide / (wide.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(iterations):
+        square = wide @ wide.mT
+        wide = torch.baddbmm(
+            wide, torch.baddbmm(square, square, square, beta=b, alpha=c), wide, beta=a
+        )
+    return (wide.mT if x.shape[-2] > x.shape[-1] else wide).to(x.dtype)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        own = rate * group.get("rate_scale", 1.0)
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(own)
+        else:
+            group["lr"] = own
+
+
+def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What the optimizer remembers, by the weight's name: `exp_avg/encoder.0.…`."""
+    return {
+        f"{key}/{name}": value
+        for name, weight in model.named_parameters()
+        for key, value in optimizer.state.get(weight, {}).items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    weights = dict(model.named_parameters())
+    for full, value in tensors.items():
+        key, _, name = full.partition("/")
+        # Step counts stay where the optimizer wants them: with the weights where it is fused.
+        device = value.device if key == "count" else weights[name].device
+        optimizer.state[weights[name]][key] = value.to(device)

@@ -1,0 +1,121 @@
+"""Before the first step: the task with what it has learned, the data, and how to compute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..data.examples import Data
+from ..data.read import Faults
+from ..errors import RunError
+from ..model import AnyBatch
+from ..tasks import TASKS, Task
+from ..tasks.task import Adopts
+from ..text import Text
+from .checkpoint import write_text
+from .recipe import Recipe
+from .settings import Settings
+
+PARTS = ("train", "valid", "test")
+ANY_LENGTH = 10**9  # what is only scored may be as long as it likes
+
+
+def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Task:
+    """The task with what it has learned: the run's own where it has that, else learned and kept."""
+    kind = TASKS[recipe.task_kind]
+    if (folder / "config.json").is_file():
+        return kind.load(recipe.task, recipe.sections, folder)
+    origin = recipe.model_from or recipe.train.teacher
+    cache = folder.parent / ".cache"
+    if origin and not issubclass(kind, Adopts):
+        task = kind.load(recipe.task, recipe.sections, Path(origin))
+    else:
+        examples = kind.examples(recipe.task, recipe.data.files("train"), cache, faults)
+        if origin and issubclass(kind, Adopts):  # what it is asked differs, the vocabulary does not
+            text = Text.load(Path(origin) / "tokenizer.json")
+            task = kind.adopt(recipe.task, text, examples)
+        else:
+            task = kind.learn(recipe.task, recipe.sections, examples)
+    task.save(folder)
+    # Written last: its presence says that what stands beside it is whole.
+    write_text(folder / "config.json", recipe.config(task.sizes))
+    return task
+
+
+def prepare_data(recipe: Recipe, task: Task, cache: Path, faults: Faults) -> dict[str, Data]:
+    """All parts of the data, in the cache beside the run; faults in any show before training."""
+    return {
+        part: prepare_part(recipe, task, part, cache, faults)
+        for part in PARTS
+        if recipe.data.named(part)
+    }
+
+
+def prepare_part(recipe: Recipe, task: Task, part: str, cache: Path, faults: Faults) -> Data:
+    """The examples of one part, and what the task makes of them."""
+    longest = recipe.data.max_length if part == "train" else ANY_LENGTH
+    examples = task.examples(recipe.task, recipe.data.files(part), cache, faults)
+    return task.data(examples, cache, longest, faults)
+
+
+def generators(seed: int, step: int, rows: range) -> list[np.random.Generator]:
+    """A generator for each row of a step's batch: what is drawn of a row depends on no other."""
+    return [np.random.default_rng((seed, step, row)) for row in rows]
+
+
+def one_batch(task: Task, data: Data, rows: object, settings: Settings) -> AnyBatch:
+    """A batch to try or to count on."""
+    count = len(rows)  # type: ignore[arg-type]
+    rng = generators(settings.seed, 0, range(count)) if task.draws else None
+    return task.batch(data.store, rows, rng)
+
+
+def notes_on(settings: Settings) -> list[str]:
+    """What is no mistake, but can hardly be meant."""
+    if settings.warmup <= settings.steps:
+        return []
+    return [
+        f"train.warmup ({settings.warmup}) is longer than the training ({settings.steps} steps), "
+        f"so the rate never reaches train.rate; set train.warmup={max(settings.steps // 10, 1)} "
+        "or so."
+    ]
+
+
+def way_to_compile(settings: Settings, device: torch.device) -> str:
+    """Compiling takes half a minute, which a long training on a GPU earns back."""
+    if settings.compile != "auto" or device.type != "cuda":
+        return settings.compile
+    return "full" if settings.steps * settings.batch_tokens >= 2 * 10**7 else "graph"
+
+
+def autocast(device: torch.device, settings: Settings) -> torch.autocast | None:
+    """bfloat16 products where the hardware has them and the recipe does not forbid it."""
+    choice = settings.precision
+    if choice == "auto":
+        fit_for_it = device.type == "cuda" and torch.cuda.is_bf16_supported(
+            including_emulation=False
+        )
+        choice = "bfloat16" if fit_for_it else "float32"
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = choice == "bfloat16"
+    if choice != "bfloat16":
+        return None
+    # Casts are not cached: a captured graph must make its own.
+    return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+
+def too_large(batch: AnyBatch, settings: Settings) -> RunError:
+    """What to say where the largest batch does not fit into memory."""
+    return RunError(
+        f"the largest batch ({len(batch)} lines) does not fit into memory; halve "
+        f"train.batch_tokens ({settings.batch_tokens}), or set "
+        f"train.accumulate={settings.accumulate * 2}, which costs only time."
+    )
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"

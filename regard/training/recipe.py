@@ -1,0 +1,175 @@
+"""A whole recipe: each section settled for the one who needs it, and where each value came from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import config, decode
+from ..batch import Sizes
+from ..data.settings import Settings as DataSettings
+from ..errors import RecipeError, RunError
+from ..model import Model
+from ..models import MODELS
+from ..tasks import TASKS
+from .settings import Settings as TrainSettings
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings by section. `task` and `model` are of the classes that their kinds name."""
+
+    name: str
+    task_kind: str
+    model_kind: str
+    model_from: str
+    task: Any
+    data: DataSettings
+    sections: Mapping[str, Any]  # the task's own, such as [text]
+    model: Any
+    train: TrainSettings
+    decode: decode.Settings
+    origins: dict[str, str]  # "train.steps" -> "recipe" or "command line"; defaults are not listed
+
+    def build(self, sizes: Sizes) -> Model:
+        """The model, with new weights; what its parts cannot be made of is the recipe's mistake."""
+        try:
+            return MODELS[self.model_kind](sizes, self.model)
+        except AssertionError as error:
+            raise RecipeError(f"[model]: {error}.") from error
+
+    def config(self, sizes: Sizes) -> str:
+        """What config.json of a run says: the model, its sizes and its settings."""
+        told = {k: v.__name__ if isinstance(v, type) else v for k, v in vars(sizes).items()}
+        said = {"model": self.model_kind, "sizes": told, "settings": vars(self.model)}
+        return json.dumps(said, indent=1) + "\n"
+
+    def usual_sizes(self) -> Sizes:
+        """What the sizes may be, before the data have told them."""
+        batch = TASKS[self.task_kind].sample_batch(self.task, 1)
+        text = self.sections.get("text")
+        size, joint = (text.size, text.joint) if text is not None else (0, False)
+        return Sizes(size, size, joint, 2, type(batch.read), type(batch.asked))
+
+    def rows(self, notes: str) -> dict[str, list[tuple[str, Any, str]]]:
+        """Every key with its value and its `origin` or its `comment`."""
+        kinds = {"task": self.task_kind, "model": self.model_kind}
+        table: dict[str, list[tuple[str, Any, str]]] = {}
+        own = {"task": self.task, "data": self.data, **self.sections, "model": self.model}
+        for section, settings in {**own, "train": self.train, "decode": self.decode}.items():
+            says = config.comments(type(settings))
+            rows: list[tuple[str, Any, str]] = []
+            if section in kinds:
+                rows.append(("kind", kinds[section], f"which {section}"))
+            if section == "model":
+                rows.append(("from", self.model_from, "a run folder whose weights to start from"))
+            for field in dataclasses.fields(settings):
+                rows.append((field.name, vars(settings)[field.name], says[field.name]))
+            if notes == "origin":
+                rows = [(k, v, self.origins.get(f"{section}.{k}", "default")) for k, v, _ in rows]
+            table[section] = rows
+        return table
+
+
+def read(recipe: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe by name or path with overrides, fully checked."""
+    path = config.find(recipe)
+    return resolve(path.stem, with_origin(config.read(path, overrides)))
+
+
+def with_origin(given: config.Given) -> config.Given:
+    """`model.from` brings its model along: its kind and all its settings.
+
+    What is said beside it, in the same place or nearer to the user, changes them: a dropout, say.
+    """
+    named = given["model"].get("from")
+    if named is None or not isinstance(named.value, str) or not named.value:
+        return given
+    folder = Path(config.anchor(named.value, named.folder))
+    if not (folder / "recipe.toml").is_file():
+        return given  # said when it is needed
+    origin = read_run(folder)
+    weaker = named.origin == "command line"
+    said = {k: v for k, v in given["model"].items() if not weaker or v.origin == "command line"}
+    kind = said.get("kind")
+    if kind is not None and kind.value != origin.model_kind:
+        raise RecipeError(
+            f"{kind.where}: model.kind must be what model.from is, {origin.model_kind}, but is "
+            f"{kind.value!r}."
+        )
+    brought = {**vars(origin.model), "kind": origin.model_kind}
+    own = {k: config.Value(v, "model.from", str(folder), Path.cwd()) for k, v in brought.items()}
+    return {**given, "model": {**own, **said}}
+
+
+def read_run(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe that a run was trained with."""
+    path = folder / "recipe.toml"
+    if not path.is_file():
+        what = "holds no recipe.toml" if folder.is_dir() else "is not there"
+        raise RunError(
+            f"{folder}: a run folder is needed, but this one {what}; `regard train` makes one."
+        )
+    given = config.read(path, overrides)
+    return resolve(folder.resolve().name, given)
+
+
+def resolve(name: str, given: config.Given) -> Recipe:
+    task_kind = config.choose("task", given["task"], TASKS)
+    model_kind = config.choose("model", given["model"], MODELS)
+    own = TASKS[task_kind].sections
+    config.check_sections(given, own, name)
+    given = {**{section: {} for section in own}, **given}
+    given = with_defaults(given, TASKS[task_kind].defaults)
+    from_run = given["model"].get("from")
+    model_from = ""
+    if from_run is not None and from_run.value:
+        if not isinstance(from_run.value, str):
+            raise RecipeError(
+                f"{from_run.where}: model.from must be a run folder, but is {from_run.value!r}."
+            )
+        model_from = config.anchor(from_run.value, from_run.folder)
+    settled: dict[str, Any] = {
+        "task": config.settle(TASKS[task_kind].Settings, "task", given["task"], ["kind"]),
+        "data": config.settle(DataSettings, "data", given["data"]),
+        "model": config.settle(
+            MODELS[model_kind].Settings, "model", given["model"], ["kind", "from"]
+        ),
+        "train": config.settle(TrainSettings, "train", given["train"]),
+        "decode": config.settle(decode.Settings, "decode", given["decode"]),
+    }
+    sections: dict[str, Any] = {
+        section: config.settle(kind, section, given[section]) for section, kind in own.items()
+    }
+    data = settled["data"]
+    assert isinstance(data, DataSettings)
+    if not data.root:  # then the files themselves are relative to where they were named
+        anchored = {
+            part: config.anchor(vars(data)[part], given["data"][part].folder)
+            for part in ("train", "valid", "test")
+            if part in given["data"]
+        }
+        settled["data"] = dataclasses.replace(data, **anchored)
+    origins = {f"{s}.{k}": v.origin for s, keys in given.items() for k, v in keys.items()}
+    return Recipe(
+        name, task_kind, model_kind, model_from, origins=origins, sections=sections, **settled
+    )
+
+
+def with_defaults(given: config.Given, defaults: Mapping[str, Mapping[str, Any]]) -> config.Given:
+    """What the task would rather have where nothing is said; and a way of decoding that the command
+    line names puts aside what the recipe says about drawing."""
+    whole = {section: dict(keys) for section, keys in given.items()}
+    kind = whole["decode"].get("kind")
+    if kind is not None and kind.origin == "command line" and kind.value != "sample":
+        for name in decode.DRAWING:
+            if name in whole["decode"] and whole["decode"][name].origin != "command line":
+                del whole["decode"][name]
+    for section, keys in defaults.items():
+        for key, value in keys.items():
+            whole[section].setdefault(key, config.Value(value, "default", "the task", Path()))
+    return whole

@@ -1,0 +1,343 @@
+"""The run folder: what `train` leaves behind and everything else starts from."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..config import write
+from ..data.examples import Data
+from ..data.read import Faults, is_text, read_json
+from ..data.store import fingerprint
+from ..errors import InputError, RecipeError, RunError
+from ..model import AnyBatch, Model
+from ..models import MODELS
+from ..parts.packed import pack
+from ..tasks import TASKS, Prediction, Task
+from ..tasks.task import Streams
+from . import adapt, checkpoint
+from .checkpoint import write_text
+from .distil import weights_of_run
+from .distributed import World, pick
+from .events import Event
+from .folder import CARD, Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
+from .loop import BEST, fit
+from .prepare import prepare_part
+from .recipe import Recipe, read_run
+from .validate import sweep_loss
+
+
+class Run:
+    """A trained model with its task: it answers, and it can be scored."""
+
+    def __init__(self, folder: Path, overrides: Sequence[str] = (), device: str = "auto") -> None:
+        self.folder, self.overrides = folder, tuple(overrides)
+        self.recipe = read_run(folder, overrides)
+        settings, path = self.recipe, find_weights(folder)
+        check_sizes(folder, settings)
+        self.task: Task = TASKS[settings.task_kind].load(settings.task, settings.sections, folder)
+        check_shapes(settings, self.task, path)
+        self.model: Model = settings.build(self.task.sizes)
+        # A checkpoint of an unfinished run has its adapters beside what they adapt.
+        weights = adapt.merged(checkpoint.read_tensors(path), settings.train)
+        checkpoint.put_weights(self.model, weights, path)
+        check_finite(self.model, path)
+        check_fit(settings, self.model)
+        self.device = pick(device)
+        self.model.to(self.device).eval()
+        self.draft: Model | None = None
+        if self.device.type == "cpu":
+            pack(self.model)
+
+    def use_draft(self, other: Run) -> None:
+        """Let a smaller run of the same vocabulary guess ahead: the answers stay what they are."""
+        if not isinstance(self.task, Streams):
+            raise InputError("a draft can only help a language model, but this run is none.")
+        theirs = other.task.written.tokenizer.to_str() if isinstance(other.task, Streams) else None
+        if theirs != self.task.written.tokenizer.to_str():
+            raise InputError(
+                f"{other.folder}: a draft must have the vocabulary of {self.folder}, but has "
+                "another; train it with text.vocabulary set to that run's tokenizer.json."
+            )
+        if self.recipe.decode.kind == "beam":
+            raise InputError("a draft cannot search by beam; add decode.kind=greedy or sample.")
+        self.draft = other.model
+
+    def predict(self, inputs: Any, first: int = 1) -> list[Prediction]:
+        """An answer to each input, in order; messages count from `first`."""
+        accept, decode, longest = self.task.gives.accept, self.recipe.decode, self.longest
+        every = [inputs] if isinstance(inputs, str) else inputs
+        given = [accept(one, number) for number, one in enumerate(every, first)]
+        if self.draft is not None and isinstance(self.task, Streams):
+            return self.task.predict(self.model, given, decode, longest, first, self.draft)
+        return self.task.predict(self.model, given, decode, longest, first)
+
+    @property
+    def longest(self) -> int:
+        """Tokens that an input may have."""
+        return self.recipe.data.max_length
+
+    def data(self, part: str, faults: Faults) -> Data:
+        """A part of the recipe's data as training has it."""
+        return prepare_part(self.recipe, self.task, part, self.folder.parent / ".cache", faults)
+
+    def stream(self, prompt: str) -> Iterator[str]:
+        """How a text goes on, in pieces, as they are written."""
+        if not isinstance(self.task, Streams):
+            raise InputError("only a language model writes on; this run answers with `predict`.")
+        yield from self.task.stream(self.model, prompt, self.recipe.decode, self.draft)
+
+    def logprobs(self, text: str) -> list[tuple[str, float | None]]:
+        """Each token of a text with its log-probability; the first may have none."""
+        if not isinstance(self.task, Streams):
+            raise InputError("only a language model tells how likely a text is; this run is none.")
+        return self.task.logprobs(self.model, text)
+
+    def evaluate(self, on: str = "") -> dict[str, Any]:
+        """Scores on the recipe's test or validation data; kept in results.json.
+
+        Where nothing is said, on what training scores at its end.
+        """
+        data, began = self.recipe.data, time.perf_counter()
+        on = on or part_to_score(self.recipe) or "test"
+        part = self.data(on, Faults(data.skip_bad))
+        swept = sweep_loss(
+            self.task, self.model, part.store, self.recipe.train, self.device, None, thorough=True
+        )
+        scores: dict[str, Any] = {
+            "on": on,
+            "set": fingerprint(part.examples.files),
+            "headline": self.task.metric,
+            "higher_is_better": self.task.higher_is_better,
+            **swept.parts,
+            **self.task.evaluate(self.model, part, self.recipe.decode, swept.measured),
+            "left_out": part.skipped,
+            "seconds": round(time.perf_counter() - began, 2),
+        }
+        path = self.folder / "results.json"
+        results = read_results(path)
+        # Scores under other settings stand beside the run's own, not in their place.
+        name = " ".join([on, *self.overrides])
+        write_text(path, json.dumps(results | {name: scores}, indent=1) + "\n")
+        return scores
+
+
+def part_to_score(recipe: Recipe) -> str:
+    """The test data, or the validation data where there are no others; "" without both."""
+    return next((part for part in ("test", "valid") if recipe.data.named(part)), "")
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """The scores so far; a file that cannot be read holds none."""
+    try:
+        found = read_json(path)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def check_sizes(folder: Path, recipe: Recipe) -> None:
+    """The model that was trained and the recipe beside it must be the same."""
+    path = folder / "config.json"
+    try:
+        trained = dict(read_json(path)["settings"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path}: the model's sizes must be readable, but are not.") from error
+    for key, value in vars(recipe.model).items():
+        if trained.get(key) != value:
+            raise RunError(
+                f"{path}: recipe.toml must say what was trained, but there model.{key} is "
+                f"{value!r}, "
+                f"here {trained.get(key)!r}."
+            )
+
+
+def check_shapes(recipe: Recipe, task: Task, path: Path) -> None:
+    """What the recipe asks for is compared with the weights before anything of its size is made."""
+    shapes = adapt.merged_shapes(checkpoint.shapes_in(path))
+    for key in ("depth", "hops"):  # a model has no more blocks than weights
+        if (wanted := vars(recipe.model).get(key, 0)) > max(100, len(shapes)):
+            raise RunError(
+                f"{path}: the weights must fit the model of config.json, but there are "
+                f"{len(shapes)} of them for a model.{key} of {wanted}."
+            )
+    with torch.device("meta"):
+        checkpoint.check_shapes(recipe.build(task.sizes), shapes, path)
+
+
+def check_finite(model: nn.Module, path: Path) -> None:
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise RunError(f"{path}: the weights must be numbers, but some of '{name}' are not.")
+
+
+def find_weights(folder: Path) -> Path:
+    """The model to use; of an unfinished run, the best or the latest that there is."""
+    latest = [path / "model.safetensors" for path in checkpoint.all_in(folder)[-1:]]
+    for path in (folder / "model.safetensors", folder / "best.safetensors", *latest):
+        if path.is_file():
+            return path
+    raise RunError(f"{folder}: there is no trained model here yet; go on with `regard train`.")
+
+
+def start(
+    recipe: Recipe,
+    folder: Path,
+    world: World,
+    fresh: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    hold: Hold | None = None,
+) -> Generator[Event, None, None]:
+    """Train in a folder: a new run, or the unfinished one that it holds.
+
+    Until the first step is about to be made, everything can be taken back: a folder made here goes,
+    and a run that `fresh` replaces is only put aside. `hold` is that of a caller who has more to
+    write there when this has ended.
+    """
+    held = Hold(folder) if hold is None else hold
+    made = begun = False
+    try:
+        made = world.first(lambda: settle(recipe, held, fresh) if world.leads else False)
+        if (folder / "model.safetensors").is_file():  # trained, but not scored yet
+            if world.leads:
+                (folder / BEST).unlink(missing_ok=True)  # where a kill came just before that
+        else:
+            check = held.check if world.leads else lambda: None
+            for event in fit(recipe, folder, world, stop, check):
+                if not begun and world.leads:
+                    give_up_aside(folder)
+                begun = True
+                yield event
+    except BaseException:
+        if not begun and held.is_mine():
+            if made:
+                clear(folder)
+            put_back(folder)
+        raise
+    finally:
+        if hold is None:
+            held.release()
+    world.wait()
+
+
+def check_fit(recipe: Recipe, model: Model) -> None:
+    """Task and model must suit each other."""
+    kind, said = TASKS[recipe.task_kind], vars(recipe.task)
+    sample = kind.sample_batch(recipe.task, 1)
+    if not suits(type(model), sample):
+        able = [name for name, other in MODELS.items() if suits(other, sample)]
+        raise RecipeError(
+            f"[model]: {recipe.model_kind} cannot tell {type(sample.asked).__name__} of "
+            f"{type(sample.read).__name__}, which the task {recipe.task_kind} asks for; choose "
+            f"{' or '.join(able)}."
+        )
+    name, wanted = "data.max_length", recipe.data.max_length
+    cut = said.get("cut", "")
+    if "context" in said:
+        name, wanted = "task.context", said["context"]
+    if model.longest is not None and model.longest < wanted:
+        raise RecipeError(f"model.positions ({model.longest}) must be at least {name} ({wanted}).")
+    if cut == "documents" and not model.packs:
+        raise RecipeError(
+            f"task.cut=documents needs a model that keeps packed texts apart, which "
+            f"{recipe.model_kind} does not; use windows or stream."
+        )
+    text = recipe.sections.get("text")
+    if text is not None and text.dropout and not kind.recuts:
+        raise RecipeError(
+            "text.dropout: only tasks of pairs (translate, text-to-text) cut their text anew in "
+            "every epoch; set it to 0."
+        )
+    train = recipe.train
+    if train.keep == "average" and (train.adapters or train.optimizer == "asgd"):
+        raise RecipeError(
+            "train.keep=average: adapters cannot be averaged apart, and asgd averages by itself; "
+            "keep the best or the last."
+        )
+    if train.layer_decay != 1 and train.optimizer != "adamw":
+        raise RecipeError("train.layer_decay: only train.optimizer=adamw heeds it; set it to 1.")
+    if (train.freeze or train.layer_decay != 1) and not any(
+        model.level(name) > 0 for name, _ in model.named_parameters()
+    ):
+        raise RecipeError(
+            f"train.freeze, train.layer_decay: {recipe.model_kind} has no blocks to tell apart."
+        )
+    if cut == "stream" and recipe.train.teacher:
+        raise RecipeError(
+            "train.teacher: a teacher reads each batch by itself; set task.cut to windows."
+        )
+
+
+def suits(model: type[Model], batch: AnyBatch) -> bool:
+    """Whether a model can be asked this of this."""
+    return type(batch.read) in model.reads and type(batch.asked) in model.answers
+
+
+def settle(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
+    """Make the folder ready, or say why it cannot be used; True if a new run is begun there."""
+    folder = hold.folder
+    if not is_text(str(folder.resolve())):  # the weights' library writes no such name
+        raise RunError(f"{str(folder)!r}: a run folder's name must be UTF-8, but is not.")
+    with torch.device("meta"):
+        model = recipe.build(recipe.usual_sizes())
+    check_fit(recipe, model)
+    for setting, origin in (
+        ("train.teacher", recipe.train.teacher),
+        ("model.from", recipe.model_from),
+    ):
+        if origin:
+            weights_of_run(Path(origin), setting)
+    for part in ("train", "valid", "test"):
+        if recipe.data.named(part):
+            recipe.data.files(part)
+    hold.take()
+    put_back(folder)
+    if strange := foreign(folder):
+        raise RunError(
+            f"{folder}: a run needs a folder of its own, but this one holds '{strange}', which no "
+            "run has made; move it away, or use --run DIR."
+        )
+    sweep(folder)
+    if fresh and (folder / "recipe.toml").is_file():
+        put_aside(folder)
+    if (folder / CARD).is_file():
+        raise RunError(
+            f"{folder}: this run is finished; --fresh deletes it and starts over, "
+            "--run DIR starts another."
+        )
+    if (folder / "recipe.toml").is_file():
+        before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
+        for key, value in now.items():
+            if value != before.get(key) and key not in MAY_CHANGE:
+                raise RunError(
+                    f"{folder}: the unfinished run here has {key}={before.get(key)!r}, "
+                    f"but now it is {value!r}; --fresh deletes it and starts over, "
+                    "--run DIR starts another."
+                )
+        return False
+    write_text(folder / "recipe.toml", write(recipe.rows("origin")))
+    return True
+
+
+# Settings that may be others when a run goes on.
+MAY_CHANGE = {
+    "train.device",
+    "train.log_every",
+    "train.tensorboard",
+    "train.accumulate",
+    "train.watts",
+    "train.grams_per_kwh",
+    "data.obtain",
+}
+
+
+def _flat(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+    for section, rows in recipe.rows("origin").items():
+        if section != "decode":
+            yield from ((f"{section}.{key}", value) for key, value, _ in rows)

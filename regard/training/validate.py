@@ -1,0 +1,95 @@
+"""Looking at the validation data while training."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..data.examples import Data
+from ..data.store import Store
+from ..model import Model
+from ..tasks import Task
+from ..tasks.task import Measured, Scores
+from .distributed import World
+from .events import Progress, Scored
+from .loss import LOSSES, TokenLoss
+from .recipe import Recipe
+from .settings import Settings
+
+
+def validate(
+    recipe: Recipe,
+    task: Task,
+    model: Model,
+    data: Data | None,
+    world: World,
+    progress: Progress,
+    precision: torch.autocast | None,
+) -> Scored | None:
+    """Loss on the validation data and, for the first lines, the metric by greedy decoding."""
+    if data is None:
+        return None
+    model.eval()
+    began = time.perf_counter()
+    swept = sweep_loss(task, model, data.store, recipe.train, world.device, precision)
+    scores: Scores = {"loss": round(swept.mean, 5), **swept.parts}
+    if LOSSES[task.loss] is TokenLoss:
+        scores["perplexity"] = round(float(np.exp(min(swept.mean, 700.0))), 4)
+    count = recipe.train.evaluate_examples
+    if count and world.leads:
+        with precision or nullcontext():
+            scores |= task.quick_scores(model, data, recipe.decode, count)
+    scores["seconds"] = round(time.perf_counter() - began, 3)
+    model.train()
+    worth = -swept.mean
+    if recipe.train.best_by == "metric" and task.metric in scores:
+        worth = scores[task.metric] * (1 if task.higher_is_better else -1)
+    worth = world.told(worth)  # only rank 0 has answered and scored; all must agree
+    best = progress.best is None or worth > progress.best
+    progress.best, progress.worse = (worth, 0) if best else (progress.best, progress.worse + 1)
+    return Scored(progress.step, scores, best)
+
+
+class Swept(NamedTuple):
+    """A loss over a whole store, and the means of its parts where it has several."""
+
+    mean: float
+    tokens: int
+    parts: dict[str, float]
+
+    @property
+    def measured(self) -> Measured:
+        return Measured(self.mean * self.tokens, self.tokens)
+
+
+@torch.no_grad()
+def sweep_loss(
+    task: Task,
+    model: Model,
+    store: Store,
+    settings: Settings,
+    device: torch.device,
+    precision: torch.autocast | None,
+    thorough: bool = False,
+) -> Swept:
+    """The loss over a whole store."""
+    loss = LOSSES[task.loss]()
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    counts = [0] * max(1, len(loss.parts))
+    past: tuple[torch.Tensor, ...] = ()
+    for batch in task.evaluation_batches(store, settings.batch_tokens, thorough):
+        counts = [a + b for a, b in zip(counts, batch.counts, strict=False)]
+        if batch.continues:
+            batch = dataclasses.replace(batch, past=past)
+        with precision or nullcontext():
+            found = loss(model, batch.to(device))
+        total, past = total + found.nll, found.past
+    sums = total.view(-1).tolist()
+    means = [value / max(count, 1) for value, count in zip(sums, counts, strict=False)]
+    parts = {name: round(mean, 5) for name, mean in zip(loss.parts, means, strict=False)}
+    return Swept(sum(means), counts[0], parts)
