@@ -23,14 +23,17 @@ import torch.nn.functional as F
 from measure import compare, processor, race, tell, versions
 from torch import Tensor, nn
 
-from regard.batch import Pairs, Sizes
+from regard.batch import Batch, Ids, Sizes, Words
 from regard.models.seq2seq import Seq2Seq, Seq2SeqSettings
 from regard.parts.score import SCORES
-from regard.training import loop, optim
+from regard.training import optim
 from regard.training.backward import make_backward
 from regard.training.distributed import World
 from regard.training.loss import TokenLoss
+from regard.training.prepare import autocast
 from regard.training.settings import Settings
+
+Pairs = Batch[Ids, Words]
 
 
 class PlainLoop(nn.Module):
@@ -41,7 +44,7 @@ class PlainLoop(nn.Module):
         s = ours.settings
         self.feed = s.feed
         self.source, self.target = (
-            nn.Embedding.from_pretrained(ours.source.weight.detach().clone(), freeze=False),
+            nn.Embedding.from_pretrained(ours.source.tokens.weight.detach().clone(), freeze=False),
             nn.Embedding.from_pretrained(ours.target.weight.detach().clone(), freeze=False),
         )
         self.encoder = nn.LSTM(s.width, s.hidden // 2, batch_first=True, bidirectional=True)
@@ -78,19 +81,20 @@ class PlainLoop(nn.Module):
         return self.join(torch.cat((context, h), -1)).tanh(), h, c
 
     def forward(self, batch: Pairs) -> Tensor:
+        read, asked = batch.read, batch.asked
         packed = nn.utils.rnn.pack_padded_sequence(
-            self.source(batch.source), batch.source_lengths.cpu(), True, enforce_sorted=False
+            self.source(read.ids), read.lengths.cpu(), True, enforce_sorted=False
         )
         states, (last, _) = self.encoder(packed)
         states, _ = nn.utils.rnn.pad_packed_sequence(states, True)
         h, c = self.bridge(torch.cat((last[0], last[1]), -1)).tanh().chunk(2, -1)
-        mask = torch.arange(states.shape[1], device=h.device) < batch.source_lengths[:, None]
+        mask = torch.arange(states.shape[1], device=h.device) < read.lengths[:, None]
         keys, written = self.key(states), []
-        for x in self.target(batch.inputs).unbind(1):
+        for x in self.target(asked.inputs).unbind(1):
             out, h, c = self.step(x, h, c, keys, states, mask)
             written.append(out)
         scores = F.linear(torch.stack(written, 1), self.target.weight)
-        labels = batch.labels.masked_fill(~batch.real, -100)
+        labels = asked.labels.masked_fill(~asked.real, -100)
         return F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=-100)
 
 
@@ -100,7 +104,7 @@ def some_batch(rows: int, words: int, size: int, device: torch.device) -> Pairs:
     lengths = torch.randint(words // 2, words + 1, (rows,), generator=dice)
     lengths[0] = words
     ids = torch.randint(4, size, (rows, words + 1), generator=dice)
-    return Pairs(ids[:, 1:], lengths, ids, lengths).to(device)
+    return Batch(Ids(ids[:, 1:], lengths), Words(ids, lengths)).to(device)
 
 
 def race_feed(feed: str, device: torch.device, repeats: int, quick: bool) -> None:
@@ -121,7 +125,7 @@ def race_feed(feed: str, device: torch.device, repeats: int, quick: bool) -> Non
     batch = some_batch(rows, words, size, device)
     train = Settings(smoothing=0.0, rate=1e-4)
     backward = make_backward(
-        model, TokenLoss(), World(0, 1, device), "auto", loop.autocast(device, train)
+        model, TokenLoss(), World(0, 1, device), "auto", autocast(device, train)
     )
     tokens = batch.tokens
     with torch.no_grad():
@@ -132,7 +136,7 @@ def race_feed(feed: str, device: torch.device, repeats: int, quick: bool) -> Non
     on_gpu = device.type == "cuda"
 
     def our_step() -> None:
-        backward(batch, 1 / tokens, True)
+        backward(batch, [1 / tokens], True)
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
 

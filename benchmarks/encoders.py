@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -23,13 +23,15 @@ from measure import compare, race, tell, versions
 from torch import nn
 from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
-from regard.batch import Labelled, Masked, Sizes, pad
+from regard.batch import Batch, Hidden, Ids, Label, Sizes, pad
 from regard.data.order import Order
+from regard.model import AnyBatch
 from regard.models.bert import BERT, BERTSettings
-from regard.training import loop, optim
+from regard.training import optim
 from regard.training.backward import make_backward
 from regard.training.distributed import World
 from regard.training.loss import ClassLoss, MaskedLoss
+from regard.training.prepare import autocast
 from regard.training.settings import Settings
 
 VOCABULARY = 30522
@@ -48,17 +50,22 @@ def optimise(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
 
 
+def scales_of(batch: AnyBatch) -> list[float]:
+    """What each part of a batch's loss is multiplied by; asked for before a GPU has to be."""
+    return [1 / max(count, 1) for count in batch.counts]
+
+
 def our_trainer(
-    model: nn.Module, loss: MaskedLoss | ClassLoss, device: torch.device, compiling: str
-) -> Callable[[Masked | Labelled], None]:
+    model: BERT, loss: MaskedLoss | ClassLoss, device: torch.device, compiling: str
+) -> Callable[[AnyBatch, Sequence[float]], None]:
     """A step as the training loop makes it."""
     settings = Settings(rate=1e-4, weight_decay=0.01, smoothing=0.0)
-    precision = loop.autocast(device, settings)
+    precision = autocast(device, settings)
     backward = make_backward(model, loss, World(0, 1, device), compiling, precision)
     optimizer = optim.OPTIMIZERS["adamw"](model, settings)
 
-    def step(batch: Masked | Labelled) -> None:
-        backward(batch, 1 / batch.labels.numel(), True)
+    def step(batch: AnyBatch, scales: Sequence[float]) -> None:
+        backward(batch, scales, True)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
@@ -79,13 +86,12 @@ def pretraining(size: tuple[int, int, int], rows: int, context: int, given: argp
     follows = torch.randint(2, (rows,), device=device)
     full = torch.full((rows,), context, device=device)
     counts = torch.full((rows,), count, device=device)
-    batch = Masked(
-        hidden, full, segments.contiguous(), places, words, counts, follows, counts.float(),
-        full=True,
-    )  # fmt: skip
+    read = Ids(hidden, full, segments.contiguous(), full=True)
+    batch = Batch(read, Hidden(places, words, counts, follows))
+    scales = scales_of(batch)
     width, depth, heads = size
     choices = BERTSettings(width, depth, heads, positions=context, attention_dropout=0.0)
-    mine = BERT(Sizes(VOCABULARY, VOCABULARY, True), choices).to(device).train()
+    mine = BERT(Sizes(VOCABULARY, VOCABULARY, True, asked=Hidden), choices).to(device).train()
     step = our_trainer(mine, MaskedLoss(), device, "full" if on_gpu else "off")
 
     theirs = BertForPreTraining(hf_config(size, context, 0.1)).to(device).train()
@@ -106,10 +112,10 @@ def pretraining(size: tuple[int, int, int], rows: int, context: int, given: argp
 
     steps = 1 if given.quick else 5
     for _ in range(4):
-        step(batch)
+        step(batch, scales)
         their_step()
     sides = {
-        "ours": lambda: [step(batch) for _ in range(steps)],
+        "ours": lambda: [step(batch, scales) for _ in range(steps)],
         "peer": lambda: [their_step() for _ in range(steps)],
     }
     seconds = race(sides, given.repeats, torch.cuda.synchronize if on_gpu else lambda: None)
@@ -135,19 +141,19 @@ def fine_tuning(
     order = Order(lengths[:, None].astype(np.int32), budget, 0)
     width, depth, heads = size
     choices = BERTSettings(width, depth, heads, attention_dropout=0.0)
-    mine = BERT(Sizes(VOCABULARY, VOCABULARY, True, "text", 2), choices).to(device).train()
+    mine = BERT(Sizes(VOCABULARY, VOCABULARY, True, 2, asked=Label), choices).to(device).train()
     step = our_trainer(mine, ClassLoss(), device, "graph" if on_gpu else "off")
 
-    def gather(rows: np.ndarray) -> Labelled:
+    def gather(rows: np.ndarray) -> Batch[Ids, Label]:
         ids = pad([texts[i] for i in rows])
-        full = torch.from_numpy(lengths[rows])
-        parts = (ids, full, torch.zeros_like(ids))
-        return Labelled.of(parts, label[rows], torch.ones(len(rows)))
+        read = Ids(ids, torch.from_numpy(lengths[rows]), torch.zeros_like(ids))
+        return Batch(read, Label(label[rows], torch.ones(len(rows))))
 
     def epoch() -> None:
         for rows in order.epoch(0):
             batch = gather(rows)
-            step(batch.pad_to_multiple(8).pin().to(device) if on_gpu else batch)
+            scales = scales_of(batch)
+            step(batch.pad_to_multiple(8).pin().to(device) if on_gpu else batch, scales)
 
     theirs = BertForSequenceClassification(hf_config(size, 512, 0.1)).to(device).train()
     forward = torch.compile(theirs, dynamic=True) if on_gpu else theirs

@@ -21,9 +21,10 @@ import torch
 import transformers
 from measure import compare, race, tell, versions
 
-from regard.batch import Sizes, Tokens
+from regard.batch import Sizes
 from regard.decode import DECODERS, Limits, Settings, with_cuda_graphs
 from regard.decode.engine import Done, Engine, Request
+from regard.model import AnyBatch
 from regard.models.gpt import GPT, GPTSettings
 from regard.tasks.writer import as_prompt
 
@@ -89,10 +90,10 @@ def main() -> None:
         decode = Settings(
             kind="greedy", min_new_tokens=new, max_new_tokens=new, compile=given.compile
         )
-        batch = Tokens(prompt, torch.zeros(streams, 2, dtype=torch.long, device=device))
+        batch = as_prompt(prompt)
 
         def generate(
-            limits: Limits = limits, batch: Tokens = batch, decode: Settings = decode
+            limits: Limits = limits, batch: AnyBatch = batch, decode: Settings = decode
         ) -> list[list[int]]:
             found = DECODERS["greedy"](with_cuda_graphs(model, decode), batch, limits, decode)
             return [row[0].ids for row in found]

@@ -20,16 +20,18 @@ import torch.nn.functional as F
 from measure import compare, race, tell, versions
 from torch import Tensor, nn
 
-from regard.batch import Sizes, Tokens
+from regard.batch import Batch, Running, Sizes, Tokens
 from regard.models.gpt import GPT, GPTSettings
-from regard.training import loop, optim
+from regard.training import optim
 from regard.training.backward import make_backward
 from regard.training.cost import peak_rate
 from regard.training.distributed import World
 from regard.training.loss import TokenLoss
+from regard.training.prepare import autocast
 from regard.training.settings import Settings
 
 VOCABULARY, PADDED = 50257, 50304
+Text = Batch[Running, Tokens]
 
 
 class PeerBlock(nn.Module):
@@ -62,30 +64,27 @@ class Peer(nn.Module):
             if weight.dim() > 1:
                 nn.init.normal_(weight, std=0.02)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        inputs = ids[:, :-1]
-        x = self.words(inputs) + self.places(torch.arange(inputs.shape[1], device=ids.device))
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.words.weight)
-        return F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-def ours(
-    size: tuple[int, int, int], context: int, device: torch.device
-) -> Callable[[Tokens], None]:
+def ours(size: tuple[int, int, int], context: int, device: torch.device) -> Callable[[Text], None]:
     """A step as the training loop makes it."""
     torch.manual_seed(0)
     settings = Settings(rate=6e-4, betas=(0.9, 0.95), weight_decay=0.1, smoothing=0.0)
     choices = GPTSettings(*size, positions=context, dropout=0.0)
     model = GPT(Sizes(VOCABULARY, VOCABULARY, True), choices).to(device).train()
-    precision = loop.autocast(device, settings)
+    precision = autocast(device, settings)
     compiling = "full" if device.type == "cuda" else "off"
     backward = make_backward(model, TokenLoss(), World(0, 1, device), compiling, precision)
     optimizer = optim.OPTIMIZERS["adamw"](model, settings)
 
-    def step(batch: Tokens) -> None:
-        backward(batch, 1 / batch.labels.numel(), True)
+    def step(batch: Text) -> None:
+        backward(batch, [1 / batch.asked.labels.numel()], True)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
@@ -93,9 +92,7 @@ def ours(
     return step
 
 
-def peers(
-    size: tuple[int, int, int], context: int, device: torch.device
-) -> Callable[[Tokens], None]:
+def peers(size: tuple[int, int, int], context: int, device: torch.device) -> Callable[[Text], None]:
     torch.manual_seed(0)
     model = Peer(*size, context).to(device).train()
     on_gpu = device.type == "cuda"
@@ -104,9 +101,9 @@ def peers(
         model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
     )
 
-    def step(batch: Tokens) -> None:
+    def step(batch: Text) -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
-            loss = forward(batch.ids)
+            loss = forward(batch.read.ids, batch.asked.ids)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -125,7 +122,9 @@ def main() -> None:
     size, context = ((64, 2, 4), 32) if given.quick else ((768, 12, 12), 1024)
     rows, steps = (2, 1) if given.quick else (given.rows, 5)
     ids = torch.randint(VOCABULARY, (rows, context + 1), device=device)
-    batch = Tokens(ids, torch.tensor([[0, context]] * rows, device=device))
+    label_range = torch.tensor([[0, context]] * rows, device=device)
+    inputs, labels = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    batch = Batch(Running(inputs), Tokens(labels, label_range))
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     memory: dict[str, float] = {}
     sides: dict[str, Callable[[], object]] = {}

@@ -30,7 +30,7 @@ from measure import processor
 from torch import nn
 
 import regard
-from regard.batch import Pairs, Sizes, Tokens
+from regard.batch import Batch, Ids, Running, Sizes, Tokens
 from regard.models.transformer import Transformer, TransformerSettings
 from regard.parts.attention import Attention
 from regard.parts.position import Sinusoid
@@ -224,7 +224,7 @@ def scores(all_of: Lectures) -> Found:
 def parameters_of(recipe: str, settings: list[str]) -> int:
     whole = read_recipe(recipe, settings)
     with torch.device("meta"):
-        model = whole.build(Sizes(whole.text.size, whole.text.size, whole.text.joint))
+        model = whole.build(whole.usual_sizes())
     return sum(weight.numel() for weight in model.parameters())
 
 
@@ -398,8 +398,8 @@ def positions(all_of: Lectures) -> Found:
     ids, order = torch.randint(4, 50, (1, 7)), torch.randperm(7)
     size = torch.tensor([7])
     with torch.no_grad():
-        plain, _ = model.encode(Pairs(ids, size, ids, size))
-        mixed, _ = model.encode(Pairs(ids[:, order], size, ids, size))
+        plain, _ = model.encode(Ids(ids, size))
+        mixed, _ = model.encode(Ids(ids[:, order], size))
     bag = float((mixed - plain[:, order]).abs().max())
     table = Sinusoid(64, 1).add(torch.zeros(1, 200, 64), torch.arange(200))[0].double()
     shift = float(max((table[:150] @ _turn(64, tau) - table[tau : 150 + tau]).abs().max()
@@ -450,7 +450,8 @@ def loss_at(run: Path, places: int) -> float:
     ids = ids[: len(ids) // (places + 1) * (places + 1)].view(-1, places + 1).to(trained.device)
     total = 0.0
     for piece in ids.split(32):
-        logits = trained.model(Tokens(piece, torch.tensor([[0, places]] * len(piece))))
+        asked = Tokens(piece[:, 1:], torch.tensor([[0, places]] * len(piece)))
+        logits = trained.model(Batch(Running(piece[:, :-1]), asked))
         total += float(
             nn.functional.cross_entropy(
                 logits.flatten(0, 1), piece[:, 1:].flatten(), reduction="sum"

@@ -50,8 +50,10 @@ def one(seed: int, folder: Path, settings: list[str]) -> dict[str, object]:
         "device": cost["device"],
     }
     for part in ("valid", "test"):
-        inputs, references = run.task.examples(run.recipe.data.files(part), Faults())
-        outputs = [answer.output for answer in run.predict(inputs)]
+        files = run.recipe.data.files(part)
+        examples = run.task.examples(run.recipe.task, files, folder / ".cache", Faults())
+        references = [example.target for example in examples]
+        outputs = [answer.output for answer in run.predict([e.source for e in examples])]
         result |= {f"{part}_{key}": value for key, value in scores(outputs, references).items()}
     return result
 

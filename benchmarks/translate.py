@@ -25,7 +25,7 @@ from measure import compare, processor, race, tell, versions
 from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
-from regard.batch import Pairs, Sizes, pad
+from regard.batch import Batch, Ids, Sizes, Words, pad
 from regard.data.order import Order
 from regard.decode import DECODERS, Limits, with_cuda_graphs
 from regard.decode import Settings as Decode
@@ -33,15 +33,17 @@ from regard.models.transformer import Transformer
 from regard.parts import mask as masks
 from regard.parts.packed import pack
 from regard.text import BOS, EOS, PAD, SPECIALS, UNK
-from regard.training import loop, optim
+from regard.training import optim
 from regard.training.backward import make_backward
 from regard.training.distributed import World
 from regard.training.loss import TokenLoss
+from regard.training.prepare import autocast
 from regard.training.settings import Settings as Train
 from tests.marian import copy_marian
 
 SMOOTHING = 0.1
 BEAMS = 4
+Pairs = Batch[Ids, Words]
 
 # One step: forward, loss, backward, clip, update. (batch, its real target tokens)
 Step = Callable[[Pairs, int], None]
@@ -189,13 +191,13 @@ def our_step(shape: Shape, dropout: float, device: torch.device, compiling: str)
         dropout=dropout,
     )
     model = Transformer(sizes, choices).to(device).train()
-    precision = loop.autocast(device, settings)
+    precision = autocast(device, settings)
     world = World(0, 1, device)
     backward = make_backward(model, TokenLoss(SMOOTHING), world, compiling, precision)
     optimizer = optim.OPTIMIZERS["adamw"](model, settings)
 
     def step(batch: Pairs, tokens: int) -> None:
-        backward(batch, 1 / tokens, True)
+        backward(batch, [1 / tokens], True)
         nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)  # captured graphs write to the same memory again
@@ -217,7 +219,7 @@ def peer_step(model: nn.Module, logits: Callable[[Pairs], Tensor], compiled: boo
     )
 
     def loss(batch: Pairs) -> Tensor:
-        scores, labels = logits(batch).flatten(0, 1), batch.labels.flatten()
+        scores, labels = logits(batch).flatten(0, 1), batch.asked.labels.flatten()
         return F.cross_entropy(scores, labels, ignore_index=PAD, label_smoothing=SMOOTHING)
 
     forward = torch.compile(loss) if compiled else loss
@@ -242,11 +244,11 @@ def marian_step(shape: Shape, dropout: float, device: torch.device, compiled: bo
         model.model.encoder.training = model.model.decoder.training = False
 
     def logits(batch: Pairs) -> Tensor:
-        real = masks.padding(batch.source_lengths, batch.source.shape[1])[:, 0, 0]  # (B, S)
+        real = masks.padding(batch.read.lengths, batch.read.ids.shape[1])[:, 0, 0]  # (B, S)
         out: Tensor = model(
-            input_ids=batch.source,
+            input_ids=batch.read.ids,
             attention_mask=real.long(),
-            decoder_input_ids=batch.inputs,
+            decoder_input_ids=batch.asked.inputs,
             use_cache=False,
         ).logits
         return out
@@ -320,12 +322,12 @@ class TorchTransformer(nn.Module):
         return out
 
     def forward(self, batch: Pairs) -> Tensor:
-        padding = ~masks.padding(batch.source_lengths, batch.source.shape[1])[:, 0, 0]  # (B, S)
-        length = batch.inputs.shape[1]
+        padding = ~masks.padding(batch.read.lengths, batch.read.ids.shape[1])[:, 0, 0]  # (B, S)
+        length = batch.asked.inputs.shape[1]
         hidden = self.core(
-            self.embed(batch.source),
-            self.embed(batch.inputs),
-            tgt_mask=~masks.causal(length, length, batch.source.device)[0, 0],
+            self.embed(batch.read.ids),
+            self.embed(batch.asked.inputs),
+            tgt_mask=~masks.causal(length, length, batch.read.ids.device)[0, 0],
             src_key_padding_mask=padding,
             memory_key_padding_mask=padding,
             tgt_is_causal=True,
@@ -339,7 +341,7 @@ def full_batch(shape: Shape, rows: int, length: int) -> Pairs:
     ids = torch.randint(len(SPECIALS), shape.vocabulary, (rows, 2 * length + 1), generator=chance)
     lengths = torch.full((rows,), length)
     source, target = ids.split((length, length + 1), 1)
-    return Pairs(source.contiguous(), lengths, target.contiguous(), lengths)
+    return Batch(Ids(source.contiguous(), lengths), Words(target.contiguous(), lengths))
 
 
 def bucketed_batches(shape: Shape, budget: int, count: int) -> list[tuple[Pairs, int]]:
@@ -355,12 +357,10 @@ def bucketed_batches(shape: Shape, budget: int, count: int) -> list[tuple[Pairs,
 
     batches = []
     for rows in Order(lengths, budget, seed=0).epoch(0)[:count]:
-        batch = Pairs(
-            pad([[*words(length), EOS] for length in lengths[rows, 0]]),
-            torch.from_numpy(lengths[rows, 0]).long(),
-            pad([[BOS, *words(length), EOS] for length in lengths[rows, 1]]),
-            torch.from_numpy(lengths[rows, 1]).long(),
-        )
+        sources = pad([[*words(length), EOS] for length in lengths[rows, 0]])
+        targets = pad([[BOS, *words(length), EOS] for length in lengths[rows, 1]])
+        read, written = torch.from_numpy(lengths[rows]).long().unbind(1)
+        batch = Batch(Ids(sources, read), Words(targets, written))
         batches.append((batch, batch.tokens))
     return batches
 
@@ -420,7 +420,7 @@ def agreement(ours: list[list[int]], theirs: list[list[int]]) -> float:
 
 
 def our_beam(model: Transformer, batch: Pairs, length: int) -> Translate:
-    limits = Limits.begin(BOS, EOS, torch.full_like(batch.source_lengths, length))
+    limits = Limits.begin(BOS, EOS, torch.full_like(batch.read.lengths, length))
     settings = Decode(num_beams=BEAMS, min_new_tokens=length, max_new_tokens=length)
 
     def translate() -> list[list[int]]:
@@ -431,11 +431,11 @@ def our_beam(model: Transformer, batch: Pairs, length: int) -> Translate:
 
 
 def marian_beam(model: MarianMTModel, batch: Pairs, length: int) -> Translate:
-    real = torch.ones_like(batch.source)
+    real = torch.ones_like(batch.read.ids)
 
     def translate() -> list[list[int]]:
         out = model.generate(
-            input_ids=batch.source,
+            input_ids=batch.read.ids,
             attention_mask=real,
             num_beams=BEAMS,
             do_sample=False,
@@ -472,7 +472,7 @@ def ctranslate2_beam(model: MarianMTModel, batch: Pairs, length: int, folder: Pa
         inter_threads=1,
         intra_threads=torch.get_num_threads(),
     )
-    source = [[names[i] for i in row] for row in batch.source.tolist()]
+    source = [[names[i] for i in row] for row in batch.read.ids.tolist()]
     places = {name: place for place, name in enumerate(names)}
 
     def translate() -> list[list[int]]:

@@ -20,19 +20,22 @@ import torch
 from measure import compare, processor, race, tell, versions
 
 import regard
-from regard.batch import Sizes, Tokens
+from regard.batch import Batch, Running, Sizes, Tokens
 from regard.models.gpt import GPT, GPTSettings
 
+Text = Batch[Running, Tokens]
 
-def make(length: int, device: torch.device) -> tuple[GPT, Tokens]:
+
+def make(length: int, device: torch.device) -> tuple[GPT, Text]:
     torch.manual_seed(0)
     settings = GPTSettings(768, 12, 12, positions=length, dropout=0.0)
     model = GPT(Sizes(50257, 50257, True), settings).to(device).eval()
     ids = torch.randint(50257, (1, length + 1), device=device)
-    return model, Tokens(ids, torch.tensor([[0, length]], device=device))
+    asked = Tokens(ids[:, 1:], torch.tensor([[0, length]], device=device))
+    return model, Batch(Running(ids[:, :-1]), asked)
 
 
-def look(model: GPT, batch: Tokens, heads: int) -> None:
+def look(model: GPT, batch: Text, heads: int) -> None:
     every = None if heads == 0 else list(range(heads))
     with torch.inference_mode(), regard.watch(model, layers=[-1], heads=every):
         model.states(batch)

@@ -52,6 +52,11 @@ class Tensors:
     def __len__(self) -> int:
         return len(self.tensors()[0])
 
+    @property
+    def width(self) -> int:
+        """Things that the longest row has."""
+        return self.tensors()[0].shape[1]
+
     def pad_to_multiple(self: Own, multiple: int) -> Own:
         """Padded on, so that there are few shapes."""
         wider, marks = dict[str, Tensor](), wide_fields(type(self))

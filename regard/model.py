@@ -6,7 +6,7 @@ A model reads one half of a batch and is asked the other. Those that write token
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ class Model(nn.Module):
 
     Settings: ClassVar[type]
     settings: Any
-    reads: ClassVar[tuple[type[Tensors], ...]]
+    reads: ClassVar[Collection[type[Tensors]]]
     answers: ClassVar[tuple[type[Asked], ...]]
     # Its parts from the bottom to the top: what comes first, what is stacked, and what differs with
     # what is asked. Freezing, layer-wise rates and adapters follow this order.

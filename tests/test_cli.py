@@ -256,7 +256,7 @@ WRONG = {
     ),
     "a model of another task": (
         ["train", "{toy}", "model.kind=gpt"],
-        "[model]: gpt reads Tokens, but the task translate makes Pairs; choose transformer or seq2seq or t5.",
+        "[model]: gpt cannot tell Words of Ids, which the task translate asks for; choose transformer or seq2seq or t5.",
     ),
     "heads that do not fit": (
         ["train", "{toy}", "model.heads=5"],

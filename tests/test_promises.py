@@ -23,7 +23,7 @@ from regard.parts.packed import Packed
 from regard.training import checkpoint
 from regard.training.schedule import SCHEDULES
 from tests.toys import sentences, translate, write_recipe
-from tests.train.test_gradient import run_ranks
+from tests.training.test_gradient import run_ranks
 
 ROOT = Path(__file__).parents[1]
 

@@ -120,7 +120,7 @@ def write_text(recipe, folder):
             file = folder / named
             file = file if "." in named else file / "a.txt"
             put(file, "".join(f"{line}\n" for line in sentences(count)))
-    size = ["text.size=300"] if recipe.text.kind == "byte-bpe" else []
+    size = ["text.size=300"] if recipe.sections["text"].kind == "byte-bpe" else []
     context = min(recipe.task.context, 64)
     return [*size, f"task.context={context}", f"train.batch_tokens={4 * context}"]
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ..model import AnyBatch
 from .beam import Search
-from .rules import NEVER, Rules, keep_likely
-from .sample import draw, throws
+from .policy import choose, throws
+from .rules import NEVER, Rules
 from .settings import DRAWING, Hypothesis, Limits, Settings
 
 
@@ -47,7 +48,7 @@ class Request:
     limits: Limits  # of one row
     settings: Settings
     tell: Told
-    source: Any = None  # a batch of one row for the encoder; None: the prompt is all there is
+    source: AnyBatch | None = None  # of one row, for an encoder; None: the prompt is all there is
     others: int = 0  # likeliest tokens to tell with each
     cancelled: bool = False
 
@@ -63,7 +64,7 @@ class Request:
     @cached_property
     def tokens(self) -> int:
         """The most that a row of it can hold, what is read from outside counted."""
-        read = 0 if self.source is None else self.source.source.shape[1]
+        read = 0 if self.source is None else self.source.read.width
         return read + self.limits.prompt.shape[1] + int(self.limits.longest[0])
 
 
@@ -135,21 +136,16 @@ class Group:
     def choose(self, logits: Tensor) -> tuple[Tensor, list[Token]]:
         """A token for each of its rows, on the device and told.  all rows' (R, V) -> (G,)"""
         scores = self.obey(logits[self.index])
-        if self.settings.kind == "greedy":
-            chosen = scores.argmax(-1)
-        else:
+        dice = None
+        if self.settings.kind == "sample":
             thrown = [running.thrown[copy][running.length] for running, copy in self.rows]
-            drawn = torch.tensor(thrown, dtype=torch.float64, device=self.device)
-            chosen = draw(keep_likely(scores, self.settings), drawn)
-        # Where all is forbidden, what is chosen means nothing, and the answer ends.
-        best = scores.amax(-1, keepdim=True)
-        chosen = chosen.masked_fill(best[:, 0] == NEVER, self.eos)
-        norms = scores.logsumexp(-1, keepdim=True)
-        columns = [chosen[:, None], scores.gather(1, chosen[:, None]) - norms]
+            dice = torch.tensor(thrown, dtype=torch.float64, device=self.device)
+        chosen, gain = choose(scores, self.settings, dice, self.eos)
+        columns = [chosen[:, None], gain[:, None]]
         count = min(self.others, scores.shape[1])
         if count:
             likeliest = scores.topk(count, -1)
-            columns += [likeliest.indices, likeliest.values - norms]
+            columns += [likeliest.indices, likeliest.values - scores.logsumexp(-1, keepdim=True)]
         told = torch.cat([column.double() for column in columns], 1).nan_to_num(neginf=NEVER)
         return chosen, [
             Token(copy, int(row[0]), row[1], self.likely(row[2:], running.request.others))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from .graph import with_cuda_graphs
-from .rules import Rules, keep_likely
-from .sample import draw, throws
+from .policy import choose, throws
+from .rules import Rules
 from .settings import Limits, Settings
 
 GUESSES = 5  # tokens that a draft writes before they are checked
@@ -23,16 +23,14 @@ class Pick:
     would have written, drawn or not.
     """
 
-    def __init__(self, settings: Settings, most: int, copy: int = 0) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, eos: int, most: int, copy: int = 0) -> None:
+        self.settings, self.eos = settings, eos
         self.thrown = throws(settings.seed, copy, most + GUESSES + 1)
 
-    def __call__(self, scores: Tensor, place: int) -> Tensor:
-        """(1, V) -> (1,)"""
-        if self.settings.kind == "greedy":
-            return scores.argmax(-1)
+    def __call__(self, scores: Tensor, place: int) -> tuple[Tensor, Tensor]:
+        """A token and its log-probability.  (1, V) -> (1,), (1,)"""
         thrown = self.thrown[place : place + 1].to(scores.device)
-        return draw(keep_likely(scores, self.settings), thrown)
+        return choose(scores, self.settings, thrown, self.eos)
 
 
 Prompt = Callable[[Tensor], Any]  # ids (1, P) -> a batch that `start` takes
@@ -53,7 +51,7 @@ def stream(
     """
     write = Alone(model, prompt, settings) if draft is None else Ahead(model, draft, prompt)
     obey, most = Rules(limits, settings), int(limits.longest[0])
-    written, pick = limits.prompt, Pick(settings, most, copy)
+    written, pick = limits.prompt, Pick(settings, limits.eos, most, copy)
     tokens = write(written, lambda logits, text: obey(logits.float(), text), pick)
     for count, (token, gain) in enumerate(tokens, 1):
         yield token, gain
@@ -79,9 +77,9 @@ class Alone:
             logits, state = self.model.step(written[:, -1], state)
             seen += 1
             scores = obey(logits, written)
-            token = pick(scores, written.shape[1] - first)
+            token, gain = pick(scores, written.shape[1] - first)
             written = torch.cat((written, token[:, None]), 1)
-            yield int(token), float(scores.log_softmax(-1)[0, int(token)])
+            yield int(token), float(gain)
 
     def begin(self, written: Tensor) -> tuple[int, Any]:
         """A state that has read the text but its last token, or the later half of what fits."""
@@ -111,17 +109,17 @@ class Ahead:
             text = written
             for _ in range(count):
                 logits, guess = self.draft.step(text[:, -1], guess)
-                token = pick(obey(logits, text), text.shape[1] - first)
+                token, _ = pick(obey(logits, text), text.shape[1] - first)
                 text = torch.cat((text, token[:, None]), 1)
             # The last token, which neither has read before, and the guesses after it.
             logits, state = self.model.extend(text[:, written.shape[1] - 1 :], state)
             kept = 0
             for place in range(count + 1):
                 scores = obey(logits[:, place], written)
-                token = pick(scores, written.shape[1] - first)
+                token, gain = pick(scores, written.shape[1] - first)
                 written = torch.cat((written, token[:, None]), 1)
                 kept += 1
-                yield int(token), float(scores.log_softmax(-1)[0, int(token)])
+                yield int(token), float(gain)
                 if place == count or int(token) != int(text[0, written.shape[1] - 1]):
                     break
             # The model has read count + 1 tokens, the draft count; both keep what came true.

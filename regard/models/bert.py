@@ -21,7 +21,6 @@ from ..batch import (
     Span,
     Tags,
     Tensors,
-    Tokens,
 )
 from ..model import Looks, Model
 from ..parts import mask as masks
@@ -33,7 +32,7 @@ from ..parts.output import Output
 from ..parts.pool import POOLS
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
-from .door import make_door
+from .door import DOORS, make_door
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,8 @@ class BERT(Model):
     """
 
     Settings = BERTSettings
-    reads = (Ids,)
-    answers = (Hidden, Tokens, Label, Tags, Span, Nothing)
+    reads = DOORS  # whatever has a door
+    answers = (Hidden, Label, Tags, Span, Nothing)
     doors, stacks = ("embedding", "segments", "embedding_norm"), ("blocks",)
     heads = ("pooler", "transform", "next", "output")
     looks: ClassVar[Looks] = {"blocks.*.attention": ("inputs", "inputs")}

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
-from ..batch import Ids, Running, Sizes, Tensors
+from ..batch import Ids, Permuted, Running, Sizes, Tensors
 from ..parts.embedding import Embedding
 from ..parts.position import NoPosition
 
@@ -41,13 +41,17 @@ class TokenDoor(Embedding):
         super().__init__(sizes.source, width, position, dropout, scale)
 
     def enter(self, read: Tensors, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        assert isinstance(read, Ids | Running)
+        assert isinstance(read, Ids | Running | Permuted)
         lengths = read.lengths if isinstance(read, Ids) and not read.full else None
         return self(read.ids, positions), lengths
 
 
 AnyDoor: TypeAlias = TokenDoor
-DOORS: dict[type[Tensors], type[AnyDoor]] = {Ids: TokenDoor, Running: TokenDoor}
+DOORS: dict[type[Tensors], type[AnyDoor]] = {
+    Ids: TokenDoor,
+    Running: TokenDoor,
+    Permuted: TokenDoor,
+}
 
 
 def make_door(

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Batch, Ids, ModelOutput, Sizes, Tensors, Words
+from ..batch import Batch, ModelOutput, Sizes, Tensors, Words
 from ..model import Looks, Model
 from ..parts import mask as masks
 from ..parts.align import Align, Aligned, Look
@@ -21,7 +21,7 @@ from ..parts.recurrent import CELLS, Reader, Recurrent
 from ..parts.score import SCORES
 from ..parts.state import Carried, Memory, Source, State
 from ..parts.window import WINDOWS
-from .door import make_door
+from .door import DOORS, make_door
 
 AT_A_TIME = 1024  # words whose chances are looked up together, to reward a draw
 
@@ -83,7 +83,7 @@ class Seq2Seq(Model):
     """
 
     Settings = Seq2SeqSettings
-    reads = (Ids,)
+    reads = DOORS  # whatever has a door
     answers = (Words,)
     doors = ("source", "target")
 

@@ -9,7 +9,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Batch, Ids, ModelOutput, Sizes, Tensors, Words
+from ..batch import Batch, ModelOutput, Sizes, Tensors, Words
 from ..model import Looks, Model
 from ..parts import mask as masks
 from ..parts.attention import Attention
@@ -21,7 +21,7 @@ from ..parts.output import Output
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
 from ..parts.state import Cache, Memory, State
-from .door import make_door
+from .door import DOORS, make_door
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Transformer(Model):
     """Attention is all you need: figure 1 of Vaswani et al. 2017.  -> logits (B, T, V)"""
 
     Settings = TransformerSettings
-    reads = (Ids,)
+    reads = DOORS  # whatever has a door
     answers = (Words,)
     doors, stacks = ("source", "target"), ("encoder", "decoder")
     looks: ClassVar[Looks] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
@@ -55,7 +56,7 @@ class XL(Stack):
     """
 
     Settings = XLSettings
-    reads: ClassVar[tuple[type[Tensors], ...]] = (Running,)
+    reads: ClassVar[Collection[type[Tensors]]] = (Running,)
     answers = (Tokens,)
     doors, stacks = ("embedding",), ("blocks",)
     looks: ClassVar[Looks] = {"blocks.*.attention": ("inputs", "inputs")}

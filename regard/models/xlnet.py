@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import ClassVar
 
@@ -29,7 +30,7 @@ class XLNet(XL):
     """
 
     Settings = XLNetSettings
-    reads: ClassVar[tuple[type[Tensors], ...]] = (Running, Permuted)
+    reads: ClassVar[Collection[type[Tensors]]] = (Running, Permuted)
     packs = False
     looks: ClassVar[Looks] = {
         "blocks.*.attention": [("query", "outputs", "inputs"), ("content", "inputs", "inputs")]

@@ -26,8 +26,8 @@ from ..model import Model
 from ..score.interval import hundredths
 from ..score.numbers import Correlation
 from ..text import Text
-from .classify import as_number
 from .form import Form, TextForm
+from .labels import as_number
 from .prediction import Prediction
 from .task import Measured, Scores
 from .texts import TextTask, TokenRow

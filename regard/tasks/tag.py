@@ -30,8 +30,8 @@ from ..score.classes import Confusion
 from ..score.entities import Entities
 from ..score.interval import hundredths
 from ..text import Text, learn
-from .classify import read_labels, some_of
 from .form import Form, TextForm
+from .labels import read_labels, some_of
 from .prediction import Prediction
 from .task import Measured, Rng, Scores
 from .texts import Rows, TextTask, TokenRow, longest_first, windows

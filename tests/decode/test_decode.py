@@ -13,7 +13,7 @@ from regard.decode import rules as rules_of
 from regard.decode.beam import largest
 from regard.errors import RecipeError
 from tests.marian import copy_marian, tiny_marian
-from tests.toys import random_pairs
+from tests.toys import pairs, random_pairs
 from tests.toys import small_model as small
 
 BOS, EOS = 1, 2
@@ -99,9 +99,9 @@ def test_beam_search_is_that_of_transformers(beams, penalty, early):
     theirs = tiny_marian(seed=beams)
     ours = copy_marian(theirs)
     batch = random_pairs(8, seed=3, size=60)
-    mask = (torch.arange(9) < batch.source_lengths[:, None]).long()
+    mask = (torch.arange(9) < batch.read.lengths[:, None]).long()
     expected = theirs.generate(
-        input_ids=batch.source, attention_mask=mask, num_beams=beams, num_return_sequences=beams,
+        input_ids=batch.read.ids, attention_mask=mask, num_beams=beams, num_return_sequences=beams,
         length_penalty=penalty, early_stopping=early, max_new_tokens=15, do_sample=False,
         output_scores=True, return_dict_in_generate=True, bad_words_ids=None,
     )  # fmt: skip
@@ -143,9 +143,8 @@ def test_rescoring_an_answer_gives_its_score(kind):
         written = [BOS, *best.ids, *([EOS] if best.ended else [])]
         target = torch.tensor([written + ([0] if len(written) == 1 else [])])
         alone = batch.shard(row, len(batch))
-        pair = type(batch)(
-            alone.source, alone.source_lengths, target, torch.tensor([len(written) - 1])
-        )
+        length = torch.tensor([len(written) - 1])
+        pair = pairs(alone.read.ids, alone.read.lengths, target, length)
         scores = model(pair).log_softmax(-1)[0]
         total = sum(scores[t, i].item() for t, i in enumerate(written[1:]))
         assert best.score == pytest.approx(total, abs=1e-4)

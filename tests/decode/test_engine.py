@@ -7,10 +7,10 @@ import time
 import pytest
 import torch
 
-from regard.batch import Pairs
 from regard.decode import DECODERS, Limits, Settings, stream
 from regard.decode.engine import PIECE, Done, Engine, Request, StoppedError, Token
 from regard.tasks.writer import as_prompt
+from tests.toys import pairs
 from tests.toys import small_model as small
 
 EOS, SIZE = 2, 24
@@ -59,7 +59,7 @@ def limits_of(ids, settings):
 
 def pairs_of(ids):
     target = torch.zeros(1, 2, dtype=torch.long)
-    return Pairs(torch.tensor([[*ids, EOS]]), torch.tensor([len(ids) + 1]), target, torch.ones(1))
+    return pairs(torch.tensor([[*ids, EOS]]), torch.tensor([len(ids) + 1]), target, torch.ones(1))
 
 
 def ask(kind, ids, settings, tell=lambda event: None):

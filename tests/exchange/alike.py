@@ -2,8 +2,8 @@
 
 import torch
 
-from regard.batch import Tokens
 from regard.exchange.hf import texts_of
+from tests.toys import tokens
 
 NEAR = 1e-3  # two scores that differ by less are equally good
 
@@ -12,7 +12,8 @@ def log_probabilities(run, line, ids):
     """Ours of every token at each place of an answer and at its end.  -> (len(ids) + 1, V)"""
     text = texts_of(run)[-1]
     if run.recipe.task_kind == "language":
-        batch = Tokens(torch.tensor([[*run.task.ids(line), *ids, text.eos]]), torch.zeros(1, 2))
+        row = torch.tensor([[*run.task.ids(line), *ids, text.eos]])
+        batch = tokens(row, torch.zeros(1, 2))
         banned = {text.pad, text.bos, text.unk, text.mask} if text.unk >= 0 else set()
     else:
         batch = run.task.pairs(run.task.read_source([line]), [ids])

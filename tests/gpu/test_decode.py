@@ -5,12 +5,11 @@ import warnings
 import pytest
 import torch
 
-from regard.batch import Pairs, Tokens
 from regard.decode import DECODERS, Limits, Settings, with_cuda_graphs
 from regard.decode.engine import Engine
 from regard.tasks.writer import as_prompt
 from tests.decode.test_engine import EVERY, WAYS, ask, prompts, wait_for
-from tests.toys import small_model
+from tests.toys import pairs, small_model
 
 EOS, SIZE = 2, 300
 NEAR = {torch.float32: 2e-3, torch.bfloat16: 0.6}
@@ -27,9 +26,9 @@ def asked(kind, rows, gpu, longest=60):
         lengths = torch.full((rows,), 9, device=gpu)
         target = torch.ones(rows, 2, dtype=torch.long, device=gpu)
         limits = Limits.begin(1, EOS, torch.full((rows,), longest, device=gpu), (0, 1, 3))
-        return Pairs(ids, lengths, target, lengths * 0), limits
+        return pairs(ids, lengths, target, lengths * 0), limits
     limits = Limits(ids, EOS, torch.full((rows,), longest, device=gpu), (0, 1, 3))
-    return Tokens(ids, torch.zeros(rows, 2, dtype=torch.long, device=gpu)), limits
+    return as_prompt(ids), limits
 
 
 def assert_alike(found, wanted, near=2e-3):

@@ -9,16 +9,17 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard.batch import Pairs, Sizes
+from regard.batch import Sizes
 from regard.data.read import Faults
 from regard.models.transformer import Transformer, TransformerSettings
 from regard.training import kernel, loss
 from regard.training.backward import make_backward
 from regard.training.distributed import World
-from regard.training.loop import batches, prepare_stores, prepare_task
+from regard.training.loop import shares
 from regard.training.loss import TokenLoss
+from regard.training.prepare import prepare_data, prepare_task
 from regard.training.recipe import read
-from tests.toys import write_recipe
+from tests.toys import pairs, write_recipe
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_the_loss_kernel_is_its_written_out_form(dtype, size, smoothing, gpu):
 def gradients(compiling, dropout, gpu, precision=None):
     ids = torch.randint(4, 500, (24, 41), generator=torch.Generator().manual_seed(0))
     lengths = torch.randint(5, 21, (24,), generator=torch.Generator().manual_seed(1))
-    batch = Pairs(ids[:, :20], lengths, ids[:, 20:], lengths).to(gpu)
+    batch = pairs(ids[:, :20], lengths, ids[:, 20:], lengths).to(gpu)
     torch.manual_seed(0)
     settings = TransformerSettings(64, 3, heads=4, hidden=128, dropout=dropout)
     model = Transformer(Sizes(500, 500, True), settings).to(gpu).train()
@@ -48,7 +49,7 @@ def gradients(compiling, dropout, gpu, precision=None):
     for _ in range(3):  # the third is a replay
         torch.manual_seed(5)
         model.zero_grad(set_to_none=False)
-        backward(batch, 1 / batch.tokens, True)
+        backward(batch, [1 / batch.tokens], True)
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
@@ -69,20 +70,23 @@ def test_half_precision_has_nearly_the_same_gradient(gpu):
 
 def test_the_same_recipe_trains_on_the_same_batches(tmp_path):
     recipe = read(str(write_recipe(tmp_path, train=400)), ["train.device=cuda"])
-    task = prepare_task(recipe, tmp_path, Faults())
-    store = prepare_stores(recipe, task, tmp_path, Faults())["train"]
-    plan = task.plan(store, recipe.train.batch_tokens, 0)
-    from regard.training.events import Progress
-
-    for here, there in zip(
-        batches(task, store, plan, Progress(), recipe.train, torch.device("cuda")),
-        batches(task, store, plan, Progress(), recipe.train, torch.device("cpu")),
-        strict=True,
-    ):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    task = prepare_task(recipe, folder, Faults())
+    data = prepare_data(recipe, task, tmp_path, Faults())["train"]
+    plan = task.plan(data.store, recipe.train.batch_tokens, 0)
+    steps = range(recipe.train.steps)
+    both = [
+        shares(task, data, plan, steps, recipe.train, World(0, 1, torch.device(name)))
+        for name in ("cuda", "cpu")
+    ]
+    for here, there in zip(*both, strict=True):
+        assert here.counts and there.counts
+        here, there = here.batch, there.batch
         assert here.tokens == there.tokens and len(here) == len(there)
-        width = there.source.shape[1]
-        assert torch.equal(here.source[:, :width], there.source)
-        assert not here.source[:, width:].any()
+        width = there.read.ids.shape[1]
+        assert torch.equal(here.read.ids[:, :width], there.read.ids)
+        assert not here.read.ids[:, width:].any()
 
 
 SETTINGS = ("train.device=cuda", "train.steps=30", "train.save_every=10", "train.keep=last")

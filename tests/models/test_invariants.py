@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from regard.batch import Pairs, Stories, Texts
+from regard.batch import Ids, Story, Words
 from regard.models import MODELS
 from regard.parts.norm import NORMS, RESIDUALS
 from regard.parts.pick import PICKS
@@ -87,22 +87,33 @@ def test_every_model_has_a_small_version_to_test():
     assert set(SMALL) == set(MODELS)
 
 
-def change(batch, **more):
-    return dataclasses.replace(batch, **more)
+def change(batch, read=None, asked=None):
+    """The same batch with some of what is read or asked replaced."""
+    return dataclasses.replace(
+        batch,
+        read=dataclasses.replace(batch.read, **read or {}),
+        asked=dataclasses.replace(batch.asked, **asked or {}),
+    )
+
+
+def inputs(batch):
+    """The tokens that a model reads one after the other."""
+    return batch.asked.inputs if isinstance(batch.asked, Words) else batch.read.ids
 
 
 def test_padding_changes_nothing(kind, more):
     model, batch = small_model(kind, **more), random_batch(kind)
-    pad = torch.nn.functional.pad
-    if isinstance(batch, Pairs):
-        wider = change(batch, source=pad(batch.source, (0, 5)), target=pad(batch.target, (0, 3)))
-    elif isinstance(batch, Stories):
-        more_words = pad(batch.sentences, (0, 3, 0, 2))
-        wider = change(batch, sentences=more_words, question=pad(batch.question, (0, 4)))
-    elif isinstance(batch, Texts):
-        wider = change(batch, ids=pad(batch.ids, (0, 5)), segments=pad(batch.segments, (0, 5)))
+    pad, read, asked = torch.nn.functional.pad, batch.read, batch.asked
+    if isinstance(asked, Words):
+        wider = change(batch, {"ids": pad(read.ids, (0, 5))}, {"ids": pad(asked.ids, (0, 3))})
+    elif isinstance(read, Story):
+        more_words, question = pad(read.sentences, (0, 3, 0, 2)), pad(read.question, (0, 4))
+        wider = change(batch, {"sentences": more_words, "question": question})
+    elif isinstance(read, Ids):
+        segments = pad(read.segments, (0, 5))
+        wider = change(batch, {"ids": pad(read.ids, (0, 5)), "segments": segments})
     else:
-        wider = change(batch, ids=pad(batch.ids, (0, 3)))
+        wider = change(batch, {"ids": pad(read.ids, (0, 3))}, {"ids": pad(asked.ids, (0, 3))})
     torch.testing.assert_close(model(wider)[:, :9], model(batch), atol=1e-5, rtol=1e-5)
 
 
@@ -116,10 +127,10 @@ def test_neighbours_change_nothing(kind, more):
 
 def test_the_future_changes_nothing(writer, more):
     model, batch = small_model(writer, **more), random_batch(writer)
-    name = "target" if isinstance(batch, Pairs) else "ids"
-    ids = getattr(batch, name).clone()
+    side = "asked" if isinstance(batch.asked, Words) else "read"
+    ids = getattr(batch, side).ids.clone()
     ids[:, 5:] = 7
-    before, after = model(batch), model(change(batch, **{name: ids}))
+    before, after = model(batch), model(change(batch, **{side: {"ids": ids}}))
     torch.testing.assert_close(before[:, :5], after[:, :5])
     assert not torch.allclose(before[:, 5:], after[:, 5:])
 
@@ -129,8 +140,8 @@ def test_step_by_step_equals_one_pass(writer, more):
     with torch.no_grad():
         whole = model(batch)
         state = start(model, batch)
-        for t in range(batch.inputs.shape[1]):
-            logits, state = model.step(batch.inputs[:, t], state)
+        for t in range(inputs(batch).shape[1]):
+            logits, state = model.step(inputs(batch)[:, t], state)
             torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-5)
 
 
@@ -149,10 +160,10 @@ def test_rows_can_be_repeated_and_selected(writer, more):
                 torch.tensor([2, 0]),
             ]
         ):
-            logits, state = model.step(batch.inputs[rows, t], state)
+            logits, state = model.step(inputs(batch)[rows, t], state)
             torch.testing.assert_close(logits, whole[rows, t], atol=1e-5, rtol=1e-5)
             rows, state = rows[picked], state.select(picked)
-        logits, state = model.step(batch.inputs[rows, 4], state)
+        logits, state = model.step(inputs(batch)[rows, 4], state)
         torch.testing.assert_close(logits, whole[rows, 4], atol=1e-5, rtol=1e-5)
 
 
@@ -161,7 +172,7 @@ def test_many_steps_outgrow_the_first_allocation(writer, more):
     with torch.no_grad():
         whole, state = model(batch), start(model, batch)
         for t in range(70):
-            logits, state = model.step(batch.inputs[:, t], state)
+            logits, state = model.step(inputs(batch)[:, t], state)
         torch.testing.assert_close(logits, whole[:, 69], atol=1e-5, rtol=1e-5)
 
 

@@ -4,18 +4,30 @@ import pytest
 import torch
 import transformers
 
-from regard.batch import Permuted, Sizes, Tokens
+from regard.batch import Batch, Permuted, Sizes, Tokens
 from regard.models.gpt import GPT, GPTSettings
 from regard.models.rnn import RNN, RNNSettings
 from regard.models.xl import XL, XLSettings
 from regard.models.xlnet import XLNet, XLNetSettings
+from tests.toys import tokens
 
 SIZE = 60
 
 
-def tokens(rows=3, length=11, seed=0):
-    ids = torch.randint(SIZE, (rows, length + 1), generator=torch.Generator().manual_seed(seed))
-    return Tokens(ids, torch.tensor([[0, length]] * rows))
+def some_ids(rows=3, length=11, seed=0):
+    """One column more than is read."""
+    return torch.randint(SIZE, (rows, length + 1), generator=torch.Generator().manual_seed(seed))
+
+
+def text(ids, past=()):
+    """All of it asked for."""
+    return tokens(ids, torch.tensor([[0, ids.shape[1] - 1]] * len(ids)), past=past)
+
+
+def permuted(ids, ranks, targets):
+    """All tokens at `targets` asked for."""
+    counted = torch.tensor([[0, targets.shape[1]]] * len(ids))
+    return Batch(Permuted(ids, ranks, targets), Tokens(ids.gather(1, targets), counted))
 
 
 def shake(model, scale=0.3):
@@ -43,16 +55,17 @@ def same_gradients(ours, theirs, pairs):
 
 def same_steps(model, batch, logits):
     """Read in two pieces, then token by token; the last two taken back and read again."""
+    inputs = batch.read.ids
     with torch.no_grad():
-        state = model.start(Tokens(batch.ids[:, :4], batch.label_range))
+        state = model.start(tokens(inputs[:, :4], batch.asked.label_range))
         state.remember(4)
-        found, state = model.extend(batch.inputs[:, 3:6], state)
+        found, state = model.extend(inputs[:, 3:6], state)
         torch.testing.assert_close(found, logits[:, 3:6], atol=1e-4, rtol=1e-4)
-        for t in range(6, batch.inputs.shape[1]):
-            found, state = model.step(batch.inputs[:, t], state)
+        for t in range(6, inputs.shape[1]):
+            found, state = model.step(inputs[:, t], state)
             torch.testing.assert_close(found, logits[:, t], atol=1e-4, rtol=1e-4)
         state.rewind(2)
-        found, state = model.extend(batch.inputs[:, -2:], state)
+        found, state = model.extend(inputs[:, -2:], state)
         torch.testing.assert_close(found, logits[:, -2:], atol=1e-4, rtol=1e-4)
 
 
@@ -81,8 +94,8 @@ def test_gpt_is_gpt2():
         ):
             copy([(own.weight, other.weight.T), (own.bias, other.bias)])
             linears.append((own.bias, other.bias))
-    batch = tokens()
-    logits = theirs(batch.inputs).logits
+    batch = text(some_ids())
+    logits = theirs(batch.read.ids).logits
     torch.testing.assert_close(ours(batch), logits, atol=1e-4, rtol=1e-4)
     same_steps(ours, batch, logits)
     same_gradients(ours(batch), logits, linears)
@@ -119,8 +132,8 @@ def test_gpt_by_values_is_llama(key_heads):
         ]
         copy([(mine.attention.memory.weight, keys)])
     copy(pairs)
-    batch = tokens()
-    logits = theirs(batch.inputs).logits
+    batch = text(some_ids())
+    logits = theirs(batch.read.ids).logits
     torch.testing.assert_close(ours(batch), logits, atol=1e-4, rtol=1e-4)
     same_steps(ours, batch, logits)
     same_gradients(ours(batch), logits, pairs)
@@ -147,8 +160,8 @@ def test_rnn_is_torchs(cell):
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     ]
     copy(pairs)
-    batch = tokens()
-    hidden, _ = theirs(ours.tokens(batch.inputs).detach())
+    batch = text(some_ids())
+    hidden, _ = theirs(ours.tokens(batch.read.ids).detach())
     logits = ours.output(hidden)
     torch.testing.assert_close(ours(batch), logits)
     same_steps(ours, batch, logits)
@@ -206,11 +219,10 @@ def small_xlnet(kind=XLNet, **more):
 def test_xlnet_is_that_of_transformers():
     theirs, ours = xlnet(), small_xlnet()
     pairs = copy_xlnet(ours, theirs)
-    ids = tokens().inputs
+    ids = some_ids()[:, :-1]
     targets = torch.tensor([[2, 7, 4], [9, 0, 5], [10, 3, 1]])
     ranks = torch.zeros_like(ids).scatter(1, targets, torch.arange(1, 4).expand(3, -1))
-    counted = torch.tensor([[0, 3]] * 3)
-    batch = Permuted(ids, counted, ranks=ranks, targets=targets)
+    batch = permuted(ids, ranks, targets)
     # In theirs, 1 means "may not look", and a token given may be seen by all.
     blocked = (ranks[:, None, :] >= ranks[:, :, None]) & (ranks[:, None, :] > 0)
     mapping = torch.nn.functional.one_hot(targets, ids.shape[1]).float()
@@ -222,14 +234,13 @@ def test_xlnet_is_that_of_transformers():
 def test_the_order_is_kept():
     """What is predicted does not depend on itself, nor on what comes after it in the order."""
     model = small_xlnet()
-    ids, targets = tokens().inputs, torch.tensor([[2, 7, 4]] * 3)
+    ids, targets = some_ids()[:, :-1], torch.tensor([[2, 7, 4]] * 3)
     ranks = torch.zeros_like(ids).scatter(1, targets, torch.arange(1, 4).expand(3, -1))
-    counted = torch.tensor([[0, 3]] * 3)
-    before = model(Permuted(ids, counted, ranks=ranks, targets=targets))
+    before = model(permuted(ids, ranks, targets))
     for changed, same in ((2, 1), (7, 2), (4, 3)):
         other = ids.clone()
         other[:, changed] = (other[:, changed] + 1) % SIZE
-        after = model(Permuted(other, counted, ranks=ranks, targets=targets))
+        after = model(permuted(other, ranks, targets))
         torch.testing.assert_close(after[:, :same], before[:, :same])
         assert same == 3 or not torch.allclose(after[:, same:], before[:, same:])
 
@@ -240,12 +251,12 @@ def test_xl_is_xlnets_causal_case(kind):
     theirs, ours = xlnet(), small_xlnet(kind)
     ours.embedding.scale = 1.0
     copy_xlnet(ours, theirs)
-    batch = tokens(length=12)
-    first, second = batch.ids[:, :7], batch.ids[:, 6:]
-    one = ours.states(Tokens(first, torch.tensor([[0, 6]] * 3)))
-    two = ours.states(Tokens(second, torch.tensor([[0, 6]] * 3), past=one.past))
+    ids = some_ids(length=12)
+    batch = text(ids)
+    one = ours.states(text(ids[:, :7]))
+    two = ours.states(text(ids[:, 6:], one.past))
     found = torch.cat((one.states, two.states), 1)
-    whole = batch.inputs
+    whole = batch.read.ids
     length = whole.shape[1]
     if kind is XL:  # theirs, as a content stream that sees itself and those before
         blocked = torch.ones(length, length).triu(1).expand(3, -1, -1)
@@ -261,7 +272,7 @@ def test_xl_is_xlnets_causal_case(kind):
 
 def test_a_longer_memory_can_be_used_than_was_trained_with():
     model = small_xlnet(XL, memory=3, evaluation_memory=8)
-    batch = tokens(length=10)
+    batch = text(some_ids(length=10))
     assert model.states(batch).past[0].shape[2] == 8
     assert model.train().states(batch).past[0].shape[2] == 3
 
@@ -272,14 +283,14 @@ def test_documents_do_not_see_each_other():
         shake(GPT(Sizes(SIZE, SIZE, True), GPTSettings(24, 2, 4, positions=32))),
         small_xlnet(XL),
     ):
-        ids = tokens(1, 9).ids
+        ids = some_ids(1, 9)
         numbers = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 2, 2]])
         counted = torch.tensor([[0, 9]])
-        packed = model(Tokens(ids, counted, numbers))
+        packed = model(tokens(ids, counted, numbers))
         other = ids.clone()
         other[:, :4] = 5
-        torch.testing.assert_close(model(Tokens(other, counted, numbers))[:, 4:], packed[:, 4:])
-        alone = model(Tokens(ids[:, 4:], torch.tensor([[0, 5]])))
+        torch.testing.assert_close(model(tokens(other, counted, numbers))[:, 4:], packed[:, 4:])
+        alone = model(text(ids[:, 4:]))
         torch.testing.assert_close(alone, packed[:, 4:], atol=1e-5, rtol=1e-5)
 
 
@@ -288,9 +299,10 @@ def test_documents_do_not_see_each_other():
 def test_two_segments_are_one_text(kind, residual):
     """Wherever the norm stands, the memory is what the segment before was."""
     model = shake(small_xlnet(kind, residual=residual), 0.2)
-    batch = tokens(length=12)
-    one = model.states(Tokens(batch.ids[:, :7], torch.tensor([[0, 6]] * 3)))
-    two = model.states(Tokens(batch.ids[:, 6:], torch.tensor([[0, 6]] * 3), past=one.past))
+    ids = some_ids(length=12)
+    batch = text(ids)
+    one = model.states(text(ids[:, :7]))
+    two = model.states(text(ids[:, 6:], one.past))
     whole = model.states(batch).states
     found = torch.cat((one.states, two.states), 1)
     torch.testing.assert_close(found, whole, atol=1e-4, rtol=1e-4)
@@ -299,7 +311,7 @@ def test_two_segments_are_one_text(kind, residual):
 
 def test_a_fixed_recurrent_state_is_reordered_where_it_is():
     model = shake(RNN(Sizes(SIZE, SIZE, True), RNNSettings("lstm", 12, 12, 2)))
-    state = model.start(Tokens(tokens().ids[:, :5], torch.tensor([[0, 4]] * 3)))
+    state = model.start(text(some_ids()[:, :5]))
     state.fix(0)
     before = [v.clone() for v in state.past.vectors]
     places = [v.data_ptr() for v in state.past.vectors]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regard
-from regard.batch import Sizes, Stories
+from regard.batch import Batch, Sizes, Story, Tokens
 from regard.models.memory import Memory, MemorySettings
 from tests.toys import random_stories
 
@@ -42,13 +42,13 @@ def test_it_is_the_papers_formula(encoding, tie, linear):
     model, batch = make(encoding=encoding, tie=tie, hops=3, linear_start=0.5), random_stories()
     model.train().on_progress(0.4 if linear else 0.6)
     for b in range(len(batch)):
-        count = int(batch.counts[b])
-        u = sentence(batch.question[b], model.asked, encoding, model.places)
+        count = int(batch.read.counts[b])
+        u = sentence(batch.read.question[b], model.asked, encoding, model.places)
         for hop in range(3):
             first = hop if tie == "adjacent" else 0
             m, c = (
                 [
-                    sentence(batch.sentences[b, i], model.words[t], encoding, model.places)
+                    sentence(batch.read.sentences[b, i], model.words[t], encoding, model.places)
                     + model.times[t].weight[count - 1 - i]
                     for i in range(count)
                 ]
@@ -67,9 +67,9 @@ def test_a_gate_weighs_the_old_against_the_new():
     model, batch = make(update="gated", hops=1), random_stories()
     with regard.watch(model) as seen:
         found = model.states(batch).states[:, 0]
-    q = model.encode(batch.question, model.asked)
-    ages = model.ages(batch.counts, torch.arange(9))
-    values = model.encode(batch.sentences, model.words[1]) + model.times[1](ages)
+    q = model.encode(batch.read.question, model.asked)
+    ages = model.ages(batch.read.counts, torch.arange(9))
+    values = model.encode(batch.read.sentences, model.words[1]) + model.times[1](ages)
     o = (seen["hops.0"][0][:, 0] @ values)[:, 0]
     g = torch.sigmoid(model.gates[0](q))
     torch.testing.assert_close(found, g * o + (1 - g) * q)
@@ -89,9 +89,8 @@ def test_noise_makes_sentences_seem_older_in_training_only():
 def test_an_empty_story_is_answered_and_learned_from():
     model = make()
     question = torch.tensor([[5, 6]])
-    empty = Stories(
-        torch.zeros(1, 1, 1, dtype=torch.long), torch.tensor([0]), question, question[:, 0]
-    )
+    read = Story(torch.zeros(1, 1, 1, dtype=torch.long), torch.tensor([0]), question)
+    empty = Batch(read, Tokens(question[:, :1], torch.tensor([[0, 1]])))
     logits = model(empty)
     assert logits.isfinite().all()
     logits.sum().backward()

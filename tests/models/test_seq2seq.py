@@ -7,7 +7,7 @@ import regard
 from regard.batch import Sizes
 from regard.models.seq2seq import Seq2Seq, Seq2SeqSettings
 from regard.training.loss import TokenLoss
-from tests.toys import random_pairs
+from tests.toys import pairs, random_pairs
 
 SIZES = Sizes(24, 24, True)
 
@@ -30,8 +30,8 @@ def test_it_is_the_lectures_loop(feed):
         getattr(cell, name).data = getattr(layer, f"{name}_l0").data
     score = model.align.attend.score
     for row in range(len(batch)):
-        length = int(batch.source_lengths[row])
-        words = model.source(batch.source[row : row + 1, :length])
+        length = int(batch.read.lengths[row])
+        words = model.source.tokens(batch.read.ids[row : row + 1, :length])
         states, (last,) = model.reader(words, torch.tensor([length]))
         h, c = model.bridge[0](last).tanh().split(16, -1)
 
@@ -41,8 +41,8 @@ def test_it_is_the_lectures_loop(feed):
             return (weights @ states[0])[None]
 
         attended = torch.zeros(1, 12)
-        for t in range(int(batch.target_lengths[row])):
-            x = model.target(batch.inputs[row : row + 1, t])
+        for t in range(int(batch.asked.lengths[row])):
+            x = model.target(batch.asked.inputs[row : row + 1, t])
             if feed == "context":
                 context = look(h)
                 x = torch.cat((x, context), -1)
@@ -83,7 +83,7 @@ def test_watched_equals_unwatched_and_rows_sum_to_one(feed):
     weights = torch.cat(seen["align"], 2)
     assert weights.shape == (4, 1, 9, 9)
     torch.testing.assert_close(weights.sum(-1), torch.ones(4, 1, 9))
-    hidden = ~(torch.arange(9) < batch.source_lengths[:, None])
+    hidden = ~(torch.arange(9) < batch.read.lengths[:, None])
     assert not weights[hidden[:, None, None].expand_as(weights)].any()
 
 
@@ -102,12 +102,10 @@ def test_hard_attention_learns_where_to_look():
         loss = TokenLoss()
 
         def batch(rows=64):
-            from regard.batch import Pairs
-
             source = torch.randint(4, 12, (rows, 3))
             target = torch.cat((torch.ones(rows, 1, dtype=torch.long), source), 1)
             lengths = torch.full((rows,), 3)
-            return Pairs(source, lengths, target, lengths)
+            return pairs(source, lengths, target, lengths)
 
         for _ in range(400):
             found = loss(model.train(), batch())
@@ -116,7 +114,7 @@ def test_hard_attention_learns_where_to_look():
             optimizer.zero_grad()
         test = batch(200)
         model.eval()
-        right = (model(test).argmax(-1) == test.labels).float().mean()
+        right = (model(test).argmax(-1) == test.asked.labels).float().mean()
         assert right > 0.9, (pick, right)
         with regard.watch(model) as seen, torch.no_grad():
             model(test)

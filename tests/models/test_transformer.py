@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from regard.batch import Pairs, Sizes
+from regard.batch import Sizes
 from regard.models.transformer import Transformer
 from regard.models.transformer import TransformerSettings as Settings
 from tests.parts.test_block import copy_block
+from tests.toys import pairs
 
 BASE = Settings()
 BIG = Settings(width=1024, heads=16, hidden=4096, dropout=0.3)
@@ -62,18 +63,18 @@ def test_parity_with_torch_transformer(residual):
         copy_block(mine, other)
     for mine, other in zip(ours.decoder, theirs.decoder.layers, strict=True):
         copy_block(mine, other)
-    batch = Pairs(
+    batch = pairs(
         torch.randint(4, 30, (3, 7)),
         torch.tensor([7, 2, 5]),
         torch.randint(4, 40, (3, 6)),
         torch.tensor([5, 5, 5]),
     )
-    pad = torch.arange(7) >= batch.source_lengths[:, None]
+    pad = torch.arange(7) >= batch.read.lengths[:, None]
     source = (ours.source.tokens.weight * 4.0).detach().requires_grad_()
     target = (ours.target.tokens.weight * 4.0).detach().requires_grad_()
     states = theirs(
-        nn.functional.embedding(batch.source, source),
-        nn.functional.embedding(batch.inputs, target),
+        nn.functional.embedding(batch.read.ids, source),
+        nn.functional.embedding(batch.asked.inputs, target),
         tgt_mask=nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64),
         src_key_padding_mask=torch.zeros(3, 7, dtype=torch.float64).masked_fill(pad, float("-inf")),
         memory_key_padding_mask=torch.zeros(3, 7, dtype=torch.float64).masked_fill(
@@ -102,7 +103,7 @@ def test_parity_with_marian():
     expected = theirs(
         input_ids=source, attention_mask=mask.long(), decoder_input_ids=target[:, :-1]
     ).logits
-    found = ours(Pairs(source, lengths, target, torch.tensor([5, 5, 5])))
+    found = ours(pairs(source, lengths, target, torch.tensor([5, 5, 5])))
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
     expected.square().mean().backward()
     found.square().mean().backward()

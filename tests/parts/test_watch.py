@@ -4,14 +4,14 @@ import pytest
 import torch
 
 import regard
-from regard.batch import Pairs, Sizes
+from regard.batch import Sizes
 from regard.decode import Limits
 from regard.decode import Settings as Decode
 from regard.decode.beam import beam
 from regard.models.transformer import Transformer
 from regard.models.transformer import TransformerSettings as Settings
 from regard.parts.watch import attentions, choose
-from tests.toys import random_batch, small_model
+from tests.toys import pairs, random_batch, small_model
 
 SMALL = Settings(width=16, depth=3, heads=4, hidden=32, dropout=0.0)
 
@@ -25,7 +25,7 @@ def model():
 @pytest.fixture
 def batch():
     ids = torch.randint(4, 20, (2, 6), generator=torch.Generator().manual_seed(0))
-    return Pairs(ids, torch.tensor([6, 4]), ids, torch.tensor([5, 5]))
+    return pairs(ids, torch.tensor([6, 4]), ids, torch.tensor([5, 5]))
 
 
 def test_watched_equals_unwatched_bit_for_bit(model, batch):
@@ -128,7 +128,7 @@ def test_what_a_beams_answer_looked_at_is_what_reading_it_again_shows():
         target = torch.tensor([[1, *answer.ids, 2]])
         length = torch.tensor([target.shape[1] - 1])
         with torch.no_grad(), regard.watch(model) as whole:
-            model(Pairs(batch.source, batch.source_lengths, target, length))
+            model(pairs(batch.read.ids, batch.read.lengths, target, length))
         for place, row in enumerate(rows):
             own = steps["decoder.1.attention"][place][row, :, 0]
             again = whole["decoder.1.attention"][0][0, :, place, : own.shape[-1]]

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from regard.errors import InputError, RunError
-from regard.see.compare import compare
 from regard.score.length import buckets
+from regard.see.compare import compare
 
 
 def write_run(folder, name, bleu, seconds=100.0, **changed):

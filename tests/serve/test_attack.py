@@ -19,6 +19,7 @@ from regard.serve.limits import Limits
 from regard.serve.served import ServedRun, UnreadError
 from regard.tasks.growing import begun, cut_at
 from tests.serve.conftest import Served
+from tests.toys import texts
 
 IDLE = {"waiting": 0, "running": 0, "rows": 0}
 
@@ -45,21 +46,11 @@ def until_idle(engine, seconds=5):
         time.sleep(0.02)
 
 
-def forever(hosted):
+def forever(model, inputs, *more):
     """A task that never comes to an end, layer after layer."""
-
-    def predict(model, inputs, *more):
-        ids = torch.tensor([[5, 6, 7]])
-        while True:
-            model(hosted.task.asking(hosted.task.batch_of(ids)))
-
-    def batch_of(ids):
-        from regard.batch import Texts
-
-        return Texts(ids, torch.tensor([3]), torch.zeros_like(ids))
-
-    hosted.task.batch_of = batch_of
-    return predict
+    ids = torch.tensor([[5, 6, 7]])
+    while True:
+        model(texts(ids, torch.tensor([3]), torch.zeros_like(ids)))
 
 
 # Work that nobody waits for.
@@ -72,7 +63,7 @@ def stuck(folders):
     server = Served([folders["judge"], folders["writer"], folders["toy"]], limits)
     hosted = server.hosted[0]
     real = hosted.task.predict
-    hosted.task.predict = forever(hosted)
+    hosted.task.predict = forever
     yield server, real
     server.close()
 
@@ -104,7 +95,7 @@ def test_a_client_that_leaves_any_route_frees_its_place(stuck, route):
 
 def test_the_server_stops_in_time_with_a_job_that_never_ends(folders):
     server = Served([folders["judge"]], Limits(stopping=1))
-    server.hosted[0].task.predict = forever(server.hosted[0])
+    server.hosted[0].task.predict = forever
     with server.client() as client, pytest.raises(httpx.TimeoutException):
         client.post("/predict", json={"inputs": "a"}, timeout=0.2)
     with socket.create_connection(("127.0.0.1", server.port)) as one:

@@ -15,6 +15,7 @@ from regard.errors import DataError, InputError, RecipeError, RunError
 from regard.tasks.growing import Growing, cut_at
 from regard.tasks.language import Language, LanguageSettings
 from regard.tasks.permute import Permute, PermuteSettings
+from regard.tasks.task import Measured
 from regard.tasks.writer import as_prompt
 from regard.text import EOS, learn
 from regard.text import Settings as TextSettings
@@ -31,10 +32,24 @@ def write(path, text=TEXT):
 
 def make(folder, kind="characters", text=TEXT, name="a.txt", task=Language, **more):
     """A task that has learned a file's vocabulary, and that file's store."""
-    path = write(folder / name, text)
+    made, data = make_of([write(folder / name, text)], folder, kind, task, **more)
+    return made, data.store
+
+
+def make_of(files, folder, kind="characters", task=Language, text=None, faults=None, **more):
+    """The same of any files, with their examples."""
     settings = task.Settings(**{"context": 16, **more})
-    made = task.learn(settings, TextSettings(kind=kind, size=300), [path], Faults())
-    return made, made.store([path], folder / "cache", 0, Faults())
+    cache, faults = folder / "cache", faults or Faults()
+    examples = task.examples(settings, files, cache, faults)
+    text = TextSettings(kind=kind, size=300) if text is None else text
+    made = task.learn(settings, {"text": text}, examples)
+    return made, made.data(examples, cache, 0, faults)
+
+
+def data_of(task, files, folder):
+    """What a task that has learned already makes of files."""
+    cache = folder / "cache"
+    return task.data(task.examples(task.settings, files, cache, Faults()), cache, 0, Faults())
 
 
 def words(task, ids):
@@ -69,8 +84,8 @@ def test_every_form(form, tmp_path):
         path = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": t}) + "\n" for t in texts))
     else:
         path = write(tmp_path / "a.txt.gz", "\n".join(texts))
-    task = Language.learn(LanguageSettings(), TextSettings(kind="characters"), [path], Faults())
-    ids = task.store([path], tmp_path / "cache", 0, Faults()).flat("text").tolist()
+    task, data = make_of([path], tmp_path)
+    ids = data.store.flat("text").tolist()
     if form == "gz":
         assert words(task, ids) == "one two three\nfour five\nsix"
     else:
@@ -102,10 +117,10 @@ def test_too_little_text_is_told(text, said, tmp_path):
 
 def test_several_texts_are_told_apart(tmp_path):
     files = [write(tmp_path / "a.txt", "to be"), write(tmp_path / "b.txt", "or not")]
-    task = Language.learn(LanguageSettings(), TextSettings(kind="characters"), files, Faults())
+    task, _ = make_of(files, tmp_path)
 
     def rows(paths):
-        return task.store(paths, tmp_path / "cache", 0, Faults()).flat("text").tolist()
+        return data_of(task, paths, tmp_path).store.flat("text").tolist()
 
     assert [words(task, row) for row in split(rows(files))] == ["to be", "or not"]
     assert rows(files[:1]).count(EOS) == 0
@@ -118,10 +133,10 @@ def test_several_texts_are_told_apart(tmp_path):
 def test_text_that_cannot_be_written_is_told_or_counted(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"text": "fine text"}\n{"text": "he\\ud800llo"}\n')
     with pytest.raises(DataError, match="a.jsonl:2: the text must be UTF-8, but is not"):
-        Language.learn(LanguageSettings(), TextSettings(kind="characters"), [path], Faults())
+        make_of([path], tmp_path)
     faults = Faults(skip=True)
-    Language.learn(LanguageSettings(), TextSettings(kind="characters"), [path], faults)
-    assert faults.count == 1
+    _, data = make_of([path], tmp_path, faults=faults)
+    assert faults.count == data.skipped == 1
 
 
 def test_a_vocabulary_must_have_an_end(tmp_path):
@@ -134,7 +149,7 @@ def test_a_vocabulary_must_have_an_end(tmp_path):
 def test_a_frequency_cut_makes_rare_words_unknown(tmp_path):
     path = write(tmp_path / "a.txt", "a a a b b c\n" * 3 + "rare a\n")
     settings = TextSettings(kind="spaced", min_frequency=2)
-    task = Language.learn(LanguageSettings(lines=True), settings, [path], Faults())
+    task, _ = make_of([path], tmp_path, text=settings, lines=True)
     assert words(task, task.text.encode(["a rare c"])[0]) == "a <unk> c"
 
 
@@ -145,8 +160,8 @@ def test_gpt2s_own_vocabulary_files_can_be_loaded(tmp_path):
     (tmp_path / "merges.txt").write_text("#version: 0.2\nh e\nt he\nĠ the\n")
     settings = TextSettings(kind="byte-bpe", vocabulary=str(tmp_path))
     path = write(tmp_path / "a.jsonl", '{"text": "see the cat"}\n{"text": "the dog"}\n')
-    task = Language.learn(LanguageSettings(), settings, [path], Faults())
-    ids = task.store([path], tmp_path / "cache", 0, Faults()).flat("text").tolist()
+    task, data = make_of([path], tmp_path, text=settings)
+    ids = data.store.flat("text").tolist()
     end = vocabulary["<|endoftext|>"]
     assert task.text.eos == end and ids.count(end) == 2
     assert vocabulary["Ġthe"] in ids and words(task, ids) == "see the catthe dog"
@@ -160,9 +175,10 @@ def test_labels_are_the_next_tokens(cut, tmp_path):
     task, store = make(tmp_path, cut=cut)
     plan = task.plan(store, 64, 0)
     batch = task.batch(store, plan.epoch(0)[0])
-    assert batch.inputs.shape == (4, 16) and batch.tokens == 64
-    assert torch.equal(batch.inputs[:, 1:], batch.labels[:, :-1])
-    row = words(task, batch.ids[0].tolist())
+    read, labels = batch.read.ids, batch.asked.labels
+    assert read.shape == labels.shape == (4, 16) and batch.tokens == 64
+    assert torch.equal(read[:, 1:], labels[:, :-1])
+    row = words(task, [*read[0].tolist(), int(labels[0, -1])])
     assert row in TEXT
 
 
@@ -170,7 +186,7 @@ def test_shorter_pieces_are_worth_less(tmp_path):
     task, store = make(tmp_path, cut="stream", vary=0.2)
     for cut in task.plan(store, 64, 0).epoch(0)[:5]:
         batch = task.batch(store, cut)
-        assert batch.rate_scale == batch.inputs.shape[1] / 16
+        assert batch.rate_scale == batch.read.ids.shape[1] / 16
     task, store = make(tmp_path, cut="stream")
     assert task.batch(store, task.plan(store, 64, 0).epoch(0)[-1]).rate_scale == 1.0
 
@@ -179,13 +195,16 @@ def test_packed_documents_begin_behind_an_end_and_are_numbered(tmp_path):
     texts = "".join(json.dumps({"text": line}) + "\n" for line in sentences(60))
     task, store = make(tmp_path, "spaced", texts, "a.jsonl", cut="documents", context=24)
     batch = task.batch(store, task.plan(store, 96, 0).epoch(0)[0])
-    for ids, numbers, (_, count) in zip(
-        batch.ids.tolist(), batch.documents.tolist(), batch.label_range.tolist(), strict=True
+    read, asked = batch.read, batch.asked
+    for ids, labels, numbers, (_, count) in zip(
+        *(x.tolist() for x in (read.ids, asked.labels, read.documents, asked.label_range)),
+        strict=True,
     ):
+        assert ids[1:] == labels[:-1]
         for number in range(1, max(numbers) + 1):
             places = [i for i, n in enumerate(numbers) if n == number]
             assert ids[places[0]] == EOS and EOS not in [ids[i] for i in places[1:]]
-            assert ids[places[-1] + 1] == EOS  # the label of its last token
+            assert labels[places[-1]] == EOS
         assert numbers[count:] == [0] * (24 - count)
 
 
@@ -197,14 +216,14 @@ def test_a_sweep_predicts_every_token_once(more, thorough, tmp_path):
     task, store = make(tmp_path, **more)
     met, size = [], len(store.flat("text"))
     for batch in task.evaluation_batches(store, 64, thorough):
-        met += batch.labels[batch.real].tolist()
+        met += batch.asked.labels[batch.asked.real].tolist()
     assert len(met) == size - 1
     assert sorted(met) == sorted(store.flat("text")[1:].tolist())
 
 
 def test_a_stride_gives_every_token_some_context(tmp_path):
     task, store = make(tmp_path, cut="windows", stride=4)
-    first = [b.label_range[:, 0].tolist() for b in task.evaluation_batches(store, 64)]
+    first = [b.asked.label_range[:, 0].tolist() for b in task.evaluation_batches(store, 64)]
     begins = [c for rows in first for c in rows]
     assert begins[0] == 0 and min(begins[1:]) >= 12
 
@@ -213,22 +232,28 @@ def test_orders_are_drawn_for_each_batch(tmp_path):
     task, store = make(tmp_path, task=Permute, context=18)
     assert isinstance(task.settings, PermuteSettings)
     cut = task.plan(store, 72, 0).epoch(0)[0]
-    one, same, other = (task.batch(store, cut, np.random.default_rng(s)) for s in (0, 0, 1))
-    assert torch.equal(one.targets, same.targets) and not torch.equal(one.targets, other.targets)
-    assert one.targets.shape == (4, 3) and one.tokens == 12
-    assert (one.ranks.gather(1, one.targets) == torch.arange(1, 4)).all()
-    assert (one.ranks > 0).sum() == 12
-    assert torch.equal(one.labels, one.ids.gather(1, one.targets))
+    one, same, other = (
+        task.batch(store, cut, [np.random.default_rng((s, row)) for row in range(4)])
+        for s in (0, 0, 1)
+    )
+    targets, ranks = one.read.targets, one.read.ranks
+    assert torch.equal(targets, same.read.targets)
+    assert not torch.equal(targets, other.read.targets)
+    assert len({tuple(row) for row in targets.tolist()}) == 4  # each row has an order of its own
+    assert targets.shape == (4, 3) and one.tokens == 12
+    assert (ranks.gather(1, targets) == torch.arange(1, 4)).all()
+    assert (ranks > 0).sum() == 12
+    assert torch.equal(one.asked.labels, one.read.ids.gather(1, targets))
 
 
 # Scores.
 
 
 def test_units_agree(tmp_path):
-    task, _ = make(tmp_path, "spaced", lines=True)
-    path = tmp_path / "a.txt"
+    task, data = make_of([write(tmp_path / "a.txt")], tmp_path, "spaced", lines=True)
     count = len(TEXT.split()) + TEXT.count("\n")
-    scores = task.evaluate(None, [path], Decode(), Faults(), nll=count * math.log(50), tokens=count)
+    loss = Measured(nll=count * math.log(50), tokens=count)
+    scores = task.evaluate(small_model("gpt"), data, Decode(), loss)
     assert scores["perplexity"] == pytest.approx(50) == scores["word_perplexity"]
     bits = count * math.log2(50) / len(TEXT.encode())
     assert scores["bits_per_byte"] == pytest.approx(bits, abs=1e-4)

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 
+from regard.data import running
 from regard.data.read import Faults
 from regard.errors import DataError
 from regard.models.bert import BERT, BERTSettings
 from regard.tasks import Prediction
-from regard.tasks.masked import MaskedSettings, MaskedWords, choose, read
+from regard.tasks.masked import MaskedSettings, MaskedWords, choose
 from regard.tasks.spans import Spans, SpansSettings, divide, left_out
+from regard.tasks.task import Measured
 from regard.text import Settings as TextSettings
 from regard.training.loss import MaskedLoss
 from tests.toys import sentences
@@ -25,11 +27,23 @@ def corpus(folder, texts=40, lines=12):
     return path
 
 
+def made(kind, settings, text, files, folder):
+    """A task that has learned from files, and what it makes of them."""
+    examples = kind.examples(settings, files, folder / "cache", Faults())
+    task = kind.learn(settings, {"text": text}, examples)
+    return task, task.data(examples, folder / "cache", 10**9, Faults())
+
+
 def masked(folder, **settings):
-    path = corpus(folder)
     text = TextSettings(kind="wordpiece", size=70, lowercase=True)
-    task = MaskedWords.learn(MaskedSettings(**{"context": 32, **settings}), text, [path], Faults())
-    return task, task.store([path], folder / "cache", 10**9, Faults())
+    asked = MaskedSettings(**{"context": 32, **settings})
+    task, data = made(MaskedWords, asked, text, [corpus(folder)], folder)
+    return task, data.store
+
+
+def seeded(rows, *seed):
+    """A generator for each row, as training has them."""
+    return [np.random.default_rng((*seed, row)) for row in range(len(rows))]
 
 
 def batches(task, store, epochs=6, budget=512):
@@ -38,22 +52,21 @@ def batches(task, store, epochs=6, budget=512):
     for number in range(epochs):
         for rows in plan.epoch(number):
             step += 1
-            yield rows, task.batch(store, rows, np.random.default_rng((7, step)))
+            yield rows, task.batch(store, rows, seeded(rows, 7, step))
 
 
 def test_of_the_words_fifteen_in_a_hundred_are_asked_for_and_of_those_eighty_ten_ten(tmp_path):
     task, store = masked(tmp_path)
     words = asked = hidden = kept = 0
     for _, batch in batches(task, store, epochs=60):
-        specials = torch.isin(
-            batch.ids, torch.tensor([task.text.bos, task.text.eos, task.text.pad])
-        )
+        ids = batch.read.ids
+        specials = torch.isin(ids, torch.tensor([task.text.bos, task.text.eos, task.text.pad]))
         words += int((~specials).sum())
         asked += batch.tokens
-        now = batch.ids.gather(1, batch.places)
-        real = batch.real
+        now = ids.gather(1, batch.asked.places)
+        real = batch.asked.real
         hidden += int(((now == task.text.mask) & real).sum())
-        kept += int(((now == batch.words) & real).sum())
+        kept += int(((now == batch.asked.words) & real).sum())
     assert asked / words == pytest.approx(0.15, abs=0.004)
     error = 3 * np.sqrt(0.8 * 0.2 / asked)
     assert hidden / asked == pytest.approx(0.8, abs=error)
@@ -68,7 +81,7 @@ def test_half_of_the_pairs_follow(tmp_path):
     starts = np.append(np.asarray(store.starts("text"))[texts], len(flat))
     follows = []
     for rows, batch in batches(task, store, epochs=40):
-        for row, label in zip(rows, batch.follows.tolist(), strict=True):
+        for row, label in zip(rows, batch.asked.follows.tolist(), strict=True):
             follows.append(label)
             one, two = np.searchsorted(starts, (row.one, row.two), "right")
             assert (label == 1) == (row.middle == row.two), "goes on where the first half ended"
@@ -86,18 +99,16 @@ def test_rows_are_full_and_differ_from_epoch_to_epoch(tmp_path):
     assert np.mean(used) > 0.85  # texts here end after three rows or four
     assert plan.epoch(0) != plan.epoch(1) and plan.epoch(1) == plan.epoch(1)
     rows = plan.epoch(0)[0]
-    first, second = (task.batch(store, rows, np.random.default_rng(n)) for n in (1, 2))
+    first, second, again = (task.batch(store, rows, seeded(rows, n)).read for n in (1, 2, 1))
     assert not torch.equal(first.ids, second.ids) and torch.equal(first.lengths, second.lengths)
-    again = task.batch(store, rows, np.random.default_rng(1))
     assert torch.equal(first.ids, again.ids)
 
 
 def test_both_texts_are_told_apart(tmp_path):
     task, store = masked(tmp_path)
     for rows, batch in batches(task, store, epochs=1):
-        for row, ids, parts, length in zip(
-            rows, batch.ids.tolist(), batch.segments.tolist(), batch.lengths.tolist(), strict=True
-        ):
+        read = (x.tolist() for x in (batch.read.ids, batch.read.segments, batch.read.lengths))
+        for row, ids, parts, length in zip(rows, *read, strict=True):
             first = 2 + row.middle - row.one
             assert ids[0] == task.text.bos and ids[first - 1] == ids[length - 1] == task.text.eos
             assert parts[:first] == [0] * first
@@ -109,11 +120,11 @@ def test_words_are_hidden_whole(tmp_path):
     continues = torch.from_numpy(task.continues)
     assert continues.any()
     for _, batch in batches(task, store, epochs=3):
-        chosen = torch.zeros_like(batch.ids, dtype=torch.bool)
-        chosen.scatter_(1, batch.places, batch.real)
-        whole = batch.ids.scatter(
-            1, batch.places, torch.where(batch.real, batch.words, batch.ids.gather(1, batch.places))
-        )
+        ids, asked = batch.read.ids, batch.asked
+        chosen = torch.zeros_like(ids, dtype=torch.bool)
+        chosen.scatter_(1, asked.places, asked.real)
+        now = ids.gather(1, asked.places)
+        whole = ids.scatter(1, asked.places, torch.where(asked.real, asked.words, now))
         # A half may begin within a word, where no other did.
         known = torch.isin(whole[:, :-1], torch.tensor(sorted(task.text.specials)))
         inside = continues[whole[:, 1:]] & ~known
@@ -124,7 +135,7 @@ def test_choosing_takes_the_count(tmp_path):
     able = np.ones((50, 40), bool)
     able[:, 30:] = False
     counts = np.full(50, 5)
-    chosen = choose(able, counts, None, np.random.default_rng(0))
+    chosen = choose(able, counts, None, np.random.default_rng(0).random(able.shape))
     assert (chosen.sum(1) == 5).all() and not chosen[:, 30:].any()
 
 
@@ -138,10 +149,10 @@ def test_both_losses_are_means_and_do_not_depend_on_how_a_batch_is_cut(tmp_path)
     whole = loss(model, batch)
     parts = [loss(model, batch.shard(i, 3)) for i in range(3)]
     torch.testing.assert_close(whole.total, sum(part.total for part in parts))
-    words, after = (whole.nll / batch.tokens).tolist()
+    words, after = (whole.nll / torch.tensor(batch.counts)).tolist()
     with torch.no_grad():
         passed = model.states(batch)
-        wanted = torch.nn.functional.cross_entropy(passed.follows, batch.follows)
+        wanted = torch.nn.functional.cross_entropy(passed.follows, batch.asked.follows)
     assert after == pytest.approx(float(wanted), rel=1e-5)
     assert words == pytest.approx(np.log(sizes.source), rel=0.1)
 
@@ -149,32 +160,33 @@ def test_both_losses_are_means_and_do_not_depend_on_how_a_batch_is_cut(tmp_path)
 def test_texts_begin_where_they_are_said_to(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(" = One = \n\nA cat. A dog ran! \n\n = = Part = = \nMore.\n = Two = \nEnd.\n")
-    heads = [
-        s for s, begins in read([path], MaskedSettings(documents="headings"), Faults()) if begins
-    ]
+    heads = [s for s, begins in running.sentences([path], "headings", Faults()) if begins]
     assert heads == ["= One =", "= Two ="]
-    every = [s for s, _ in read([path], MaskedSettings(documents="blank"), Faults())]
+    every = [s for s, _ in running.sentences([path], "blank", Faults())]
     assert every[1:3] == ["A cat.", "A dog ran!"]
-    assert sum(b for _, b in read([path], MaskedSettings(documents="file"), Faults())) == 1
+    assert sum(b for _, b in running.sentences([path], "file", Faults())) == 1
 
 
 def test_one_text_has_nothing_that_does_not_follow(tmp_path):
     path = corpus(tmp_path, texts=1)
     text = TextSettings(kind="wordpiece", size=60, lowercase=True)
-    task = MaskedWords.learn(MaskedSettings(context=32), text, [path], Faults())
-    store = task.store([path], tmp_path / "cache", 10**9, Faults())
+    task, data = made(MaskedWords, MaskedSettings(context=32), text, [path], tmp_path)
     with pytest.raises(DataError, match="task.next needs two texts or more"):
-        task.plan(store, 128, 0)
+        task.plan(data.store, 128, 0)
 
 
 # Spans.
 
 
 def spans(folder, **settings):
-    path = corpus(folder)
+    task, data = spans_data(folder, **settings)
+    return task, data.store
+
+
+def spans_data(folder, **settings):
     text = TextSettings(kind="unigram", size=130, bytes=False)
-    task = Spans.learn(SpansSettings(**{"context": 32, **settings}), text, [path], Faults())
-    return task, task.store([path], folder / "cache", 10**9, Faults())
+    asked = SpansSettings(**{"context": 32, **settings})
+    return made(Spans, asked, text, [corpus(folder)], folder)
 
 
 def test_what_is_left_out_and_what_stays_make_the_text(tmp_path):
@@ -259,18 +271,20 @@ def test_scoring_reads_every_piece_once_whatever_the_budget(make, tmp_path):
 def test_texts_of_one_token_are_told(tmp_path):
     task, _ = masked(tmp_path)
     (tmp_path / "words.txt").write_text("\n\n".join(["."] * 40) + "\n")
-    store = task.store([tmp_path / "words.txt"], tmp_path / "cache", 10**9, Faults())
+    cache, faults = tmp_path / "cache", Faults()
+    examples = task.examples(task.settings, [tmp_path / "words.txt"], cache, faults)
+    store = task.data(examples, cache, 10**9, faults).store
     with pytest.raises(DataError, match="a text of two tokens or more"):
         task.plan(store, 128, 0)
 
 
 def test_a_sentinel_can_be_typed(tmp_path):
-    task, _ = spans(tmp_path)
+    task, data = spans_data(tmp_path)
     ids = task.read_source(["One <extra_id_0> two <extra_id_12>."])[0]
     assert [i for i in ids if i in task.sentinels] == [task.sentinels[0], task.sentinels[12]]
     rest = [i for i in ids if i not in task.sentinels]
     assert rest == [i for piece in ("One", "two", ".") for i in task.source.encode([piece])[0]]
-    assert task.sentinels[0] in task.read_source([task.example([tmp_path / "train.txt"])])[0]
+    assert task.sentinels[0] in task.read_source([task.example(data.examples)])[0]
 
 
 def test_distances_need_buckets_of_their_own():
@@ -290,8 +304,8 @@ def test_two_tasks_of_one_name_are_scored_apart(tmp_path):
     files = [tmp_path / "a/dev.tsv", tmp_path / "b/dev.tsv"]
     settings = TextToTextSettings(metric="accuracy")
     text = TextSettings(kind="unigram", size=125, bytes=False)
-    task = TextToText.learn(settings, text, files, Faults())
-    task.predict = lambda model, lines, *rest: [Prediction(line, "yes", 0.0) for line in lines]
-    scores = task.evaluate(None, files, None, Faults(), 1.0, 1)
+    task, data = made(TextToText, settings, text, files, tmp_path)
+    task.translate = lambda model, lines, *rest: [Prediction(line, "yes", 0.0) for line in lines]
+    scores = task.evaluate(None, data, None, Measured(1.0, 1))
     assert scores["dev.tsv: accuracy"] == 100.0 and scores["dev.tsv 2: accuracy"] == 0.0
     assert scores["score"] == 50.0 and scores["examples"] == 40

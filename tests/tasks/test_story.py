@@ -6,14 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import regard
 from regard.corpora.stories import generate
+from regard.data.babi import one_word, parse, read, words
 from regard.data.read import Faults
 from regard.errors import DataError, InputError, RegardError
-from regard.tasks.story import Story, StorySettings, one_word, parse, read, words
+from regard.tasks.story import Story, StorySettings
 from regard.text import Settings as TextSettings
 
 TEXT = """1 Mary moved to the bathroom.
@@ -32,8 +34,12 @@ def put(folder, text, name="qa1_x_train.txt"):
     return path
 
 
-def learned(path, **more):
-    return Story.learn(StorySettings(**more), TextSettings(kind="spaced"), [path], Faults())
+def learned(path, longest=99, **more):
+    """A task that has learned the words of a file, and what it makes of it."""
+    settings, cache = StorySettings(**more), path.parent / "cache"
+    examples = Story.examples(settings, [path], cache, Faults())
+    task = Story.learn(settings, {"text": TextSettings(kind="spaced")}, examples)
+    return task, task.data(examples, cache, longest, Faults())
 
 
 def test_stories_are_read_with_their_supporting_facts(tmp_path):
@@ -65,23 +71,23 @@ def test_a_broken_line_is_named_or_left_out(tmp_path, line, message):
 
 def test_a_store_gives_the_batch_that_the_examples_give(tmp_path):
     path = put(tmp_path, TEXT)
-    task = learned(path)
-    store = task.store([path], tmp_path / "cache", 99, Faults())
-    import numpy as np
-
-    ours, plain = task.batch(store, np.array([0, 1, 2])), task.stories(list(read([path], Faults())))
+    task, data = learned(path)
+    ours = task.batch(data.store, np.array([0, 1, 2]))
+    plain = task.stories(list(read([path], Faults())))
     for a, b in zip(ours.tensors(), plain.tensors(), strict=True):
         assert torch.equal(a, b)
-    assert ours.sentences.shape == (3, 3, 5) and ours.counts.tolist() == [2, 3, 1]
-    assert task.text.decode([[int(i)] for i in ours.answer]) == ["bathroom", "apple,milk", "garden"]
+    assert ours.read.sentences.shape == (3, 3, 5) and ours.read.counts.tolist() == [2, 3, 1]
+    answers = ["bathroom", "apple,milk", "garden"]
+    assert task.text.decode(ours.asked.labels.tolist()) == answers
+    assert ours.asked.real.all() and ours.counts == (3,)
 
 
 def test_only_the_newest_sentences_are_kept(tmp_path):
     path = put(tmp_path, TEXT)
-    task = learned(path, sentences=1)
+    task, _ = learned(path, sentences=1)
     batch = task.stories(list(read([path], Faults()))[1:2])
-    assert batch.counts.tolist() == [1]
-    assert task.text.decode([batch.sentences[0, 0].tolist()]) == ["mary took the apple"]
+    assert batch.read.counts.tolist() == [1]
+    assert task.text.decode([batch.read.sentences[0, 0].tolist()]) == ["mary took the apple"]
 
 
 def test_a_question_is_typed_in_one_line_or_as_babi():
@@ -161,7 +167,7 @@ def test_each_hop_is_seen_with_the_supporting_facts_marked(run, tmp_path):
 
 def test_the_numbers_behind_a_hop_are_its_own(run):
     """A hop's score is the bare product: softmaxed, it is the weights shown."""
-    looks = run.see(run.task.example(run.recipe.data.files("valid"))).looks
+    looks = run.see(run.task.example(run.data("valid", Faults()).examples)).looks
     for look in looks:
         weights = torch.from_numpy(look.scores).softmax(-1)
         torch.testing.assert_close(weights, torch.from_numpy(look.weights), atol=1e-4, rtol=1e-4)
@@ -190,5 +196,6 @@ def test_a_table_of_scores_holds_scores_alone(run):
 
 def test_nobody_is_told_anything(tmp_path):
     path = put(tmp_path, "1 Where is Mary?\there\n")
-    batch = learned(path).stories(list(read([path], Faults())))
-    assert batch.sentences.shape == (1, 1, 1) and batch.counts.tolist() == [0]
+    task, _ = learned(path)
+    told = task.stories(list(read([path], Faults()))).read
+    assert told.sentences.shape == (1, 1, 1) and told.counts.tolist() == [0]

@@ -8,20 +8,22 @@ import pytest
 import torch
 
 import regard
+from regard.data import conll, squad
 from regard.data.read import Faults
+from regard.decode import Settings as Decode
 from regard.errors import DataError, InputError, RecipeError
 from regard.models import MODELS
 from regard.models.bert import BERT
 from regard.tasks.answer import Answer, AnswerSettings, best_span, span_of
-from regard.tasks.answer import read as read_questions
-from regard.tasks.classify import Classify, ClassifySettings, guess
+from regard.tasks.classify import Classify, ClassifySettings
+from regard.tasks.labels import guess
 from regard.tasks.tag import Tag, TagSettings
-from regard.tasks.tag import read as read_tags
 from regard.tasks.texts import windows
 from regard.text import Settings as TextSettings
 from tests.toys import sentences
 
 TEXT = TextSettings(kind="wordpiece", size=60, lowercase=True)
+WORDS = TextSettings(kind="words", size=60)
 SMALL = """
 [data]
 train = "train.{kind}"
@@ -45,6 +47,21 @@ save_every = 200
 evaluate_every = 200
 device = "cpu"
 """
+
+
+def made(kind, settings, text, path, faults=None):
+    """A task that has learned from a file, and what it makes of it."""
+    cache, faults = path.parent / "cache", faults or Faults()
+    examples = kind.examples(settings, [path], cache, faults)
+    task = kind.learn(settings, {"text": text}, examples)
+    return task, task.data(examples, cache, 10**9, faults)
+
+
+def data_of(task, path, faults=None):
+    """What a task that has learned already makes of another file."""
+    cache, faults = path.parent / "cache", faults or Faults()
+    examples = task.examples(task.settings, [path], cache, faults)
+    return task.data(examples, cache, 10**9, faults)
 
 
 def write_recipe(folder, task, kind="tsv", steps=120, model="bert", more="", model_more=None):
@@ -123,23 +140,12 @@ def test_what_is_predicted_is_seen_from_the_labels():
 def test_rare_classes_can_count_more(tmp_path):
     rows = [["one cats", "a"]] * 9 + [["two dogs", "b"]]
     path = write_rows(tmp_path, "train", rows, ["text", "label"])
-    made = Classify.learn(
-        ClassifySettings(class_weights="balanced"),
-        TextSettings(kind="words", size=60),
-        [path],
-        Faults(),
-    )
-    assert made.weights.tolist() == pytest.approx([10 / 2 / 9, 10 / 2 / 1])
-    store = made.store([path], tmp_path / "cache", 10**9, Faults())
-    batch = made.batch(store, np.arange(10))
-    assert float(batch.weight.sum()) == pytest.approx(10)
+    task, data = made(Classify, ClassifySettings(class_weights="balanced"), WORDS, path)
+    assert task.weights.tolist() == pytest.approx([10 / 2 / 9, 10 / 2 / 1])
+    batch = task.batch(data.store, np.arange(10))
+    assert float(batch.asked.weight.sum()) == pytest.approx(10)
     with pytest.raises(RecipeError, match="a weight for each of 2 classes"):
-        Classify.learn(
-            ClassifySettings(class_weights=[1.0]),
-            TextSettings(kind="words", size=60),
-            [path],
-            Faults(),
-        )
+        made(Classify, ClassifySettings(class_weights=[1.0]), WORDS, path)
 
 
 def labelled(tmp_path, name, rows, **settings):
@@ -150,14 +156,15 @@ def labelled(tmp_path, name, rows, **settings):
 def test_a_label_never_met_is_named(tmp_path):
     train, settings = labelled(tmp_path, "train", [["one cats", "a"], ["two dogs", "b"]])
     other, _ = labelled(tmp_path, "other", [["one cats", "a"], ["two dogs", "c"]])
-    task = Classify.learn(settings, TextSettings(kind="words", size=60), [train], Faults())
+    task, _ = made(Classify, settings, WORDS, train)
     with pytest.raises(
         DataError,
         match=r"other.tsv:3: the label must be one that training has \('a', 'b'\), but is 'c'",
     ):
-        task.store([other], tmp_path / "cache", 10**9, Faults())
+        data_of(task, other)
     faults = Faults(skip=True)
-    assert task.store([other], tmp_path / "cache", 10**9, faults).rows == 1 and faults.count == 1
+    data = data_of(task, other, faults)
+    assert data.store.rows == 1 and faults.count == data.skipped == 1
 
 
 @pytest.mark.parametrize(
@@ -170,22 +177,22 @@ def test_a_label_never_met_is_named(tmp_path):
     ],
 )  # fmt: skip
 def test_a_column_that_is_not_there(tmp_path, settings, message):
-    path, made = labelled(tmp_path, "train", [["one cats", "a"]], **settings)
+    path, asked = labelled(tmp_path, "train", [["one cats", "a"]], **settings)
     with pytest.raises(DataError, match=message):
-        Classify.learn(made, TEXT, [path], Faults())
+        made(Classify, asked, TEXT, path)
 
 
 def test_one_class_is_none(tmp_path):
     path, settings = labelled(tmp_path, "train", [["one cats", "a"]] * 3)
     with pytest.raises(DataError, match="two classes or more to tell apart, but all rows are 'a'"):
-        Classify.learn(settings, TextSettings(kind="words", size=60), [path], Faults())
+        made(Classify, settings, WORDS, path)
 
 
 def test_of_a_long_pair_the_longer_is_cut_first(tmp_path):
     path, settings = labelled(tmp_path, "train", [["one cats", "a"], ["two dogs", "b"]])
-    task = Classify.learn(settings, TextSettings(kind="words", size=60), [path], Faults())
+    task, _ = made(Classify, settings, WORDS, path)
     framed = task.frame([10] * 5, [11] * 50, 23)
-    assert len(framed) == 23 and framed.ids.count(10) == 5 and framed.ids.count(11) == 15
+    assert len(framed.ids) == 23 and framed.ids.count(10) == 5 and framed.ids.count(11) == 15
     framed = task.frame([10] * 50, [11] * 50, 23)
     assert framed.ids.count(10) == framed.ids.count(11) == 10
     framed = task.frame([10] * 50, [11] * 3, 13)
@@ -204,11 +211,13 @@ def test_gpt_tells_classes_with_its_language_loss_beside(tmp_path):
     assert scores["accuracy"] > 90
     from regard.training.loss import ClassLoss
 
-    store = run.task.store([tmp_path / "train.tsv"], tmp_path / "cache", 10**9, Faults())
+    store = data_of(run.task, tmp_path / "train.tsv").store
     batch = run.task.batch(store, np.arange(8))
     plain, both = (ClassLoss(language=w)(run.model.train(), batch).total for w in (0.0, 0.5))
-    assert both.item() > plain.item()
-    (both - plain).backward()
+    assert both[0].item() == pytest.approx(plain.item())
+    assert both[1].item() > 0
+    assert batch.counts == (8, int(batch.read.lengths.sum()) - 8)  # each part has its own
+    both[1].backward()
     assert run.model.output.weight.grad is None or not run.model.output.weight.grad.any()
 
 
@@ -224,22 +233,22 @@ def test_tags_are_read_as_bio_and_what_breaks_them_is_said(tmp_path):
     path = write_conll(
         tmp_path / "a.conll", [[("EU", "I-ORG"), ("in", "O"), ("Rome", "I-LOC"), ("Oslo", "B-LOC")]]
     )
-    row = next(read_tags([path], TagSettings(), Faults()))
+    row = next(conll.read([path], 1, 0, "iob1", Faults()))
     assert row.tags == ["B-ORG", "O", "B-LOC", "B-LOC"]
     with pytest.raises(
         DataError,
         match=r"a.conll:1: an entity must begin with B- .*, but word 1, 'EU', has I-ORG",
     ):
-        list(read_tags([path], TagSettings(scheme="bio"), Faults()))
+        list(conll.read([path], 1, 0, "bio", Faults()))
     path = write_conll(tmp_path / "b.conll", [[("ok", "O")], [("EU", "X-ORG")]])
     with pytest.raises(
         DataError,
         match="b.conll:3: in this sentence, tag 1: it must be O, B-type or I-type, but is 'X-ORG'",
     ):
-        list(read_tags([path], TagSettings(), Faults()))
+        list(conll.read([path], 1, 0, "iob1", Faults()))
     path.write_text("one\n")
     with pytest.raises(DataError, match="b.conll:1: a line must have 2 columns"):
-        list(read_tags([path], TagSettings(), Faults()))
+        list(conll.read([path], 1, 0, "iob1", Faults()))
 
 
 def test_words_are_tagged_at_their_first_piece_however_text_is_cut(tmp_path):
@@ -247,22 +256,29 @@ def test_words_are_tagged_at_their_first_piece_however_text_is_cut(tmp_path):
     path = write_conll(tmp_path / "a.conll", [sentence] * 3)
     for kind, size in (("wordpiece", 30), ("bpe", 30), ("byte-bpe", 270), ("words", 30)):
         text = TextSettings(kind=kind, size=size, bytes=False, lowercase=False)
-        task = Tag.learn(TagSettings(), text, [path], Faults())
-        piece = task.pieces([[word for word, _ in sentence]])[0][0]
-        assert piece.words == [0, 1, 2, 3]
-        names = task.text.tokens([piece.row.ids[i] for i in piece.places])
+        task, _ = made(Tag, TagSettings(), text, path)
+        found = task.tokenise([[word for word, _ in sentence]])[0]
+        assert found.words == [0, 1, 2, 3]
+        names = task.text.tokens([found.ids[i] for i in found.begins])
         assert [n.strip("▁Ġ")[:1] for n in names[1:]] == ["o", "R", "."]
 
 
 def test_long_sentences_are_read_in_windows(tmp_path):
     words = [f"w{i % 7}" for i in range(100)]
     path = write_conll(tmp_path / "a.conll", [[(w, f"B-{w}") for w in words]])
-    task = Tag.learn(TagSettings(context=12), TextSettings(kind="words", size=60), [path], Faults())
-    pieces = task.pieces([words])[0]
-    assert max(len(piece.row) for piece in pieces) <= 12
-    store = task.store([path], tmp_path / "cache", 10**9, Faults())
-    batch = task.batch(store, np.arange(store.rows))
-    assert batch.tokens == task.text.encode([" ".join(words)])[0].__len__() or batch.tokens == 100
+    task, data = made(Tag, TagSettings(context=12), WORDS, path)
+    assert data.store.rows == 1
+    pieces = np.concatenate(task.plan(data.store, 12 * 100, 0).epoch(0))
+    assert len(pieces) > 9 and task.widths(pieces).max() == 12
+    batch = task.batch(data.store, pieces)
+    assert batch.read.ids.shape[1] == 12 and batch.read.lengths.tolist() == [
+        *task.widths(pieces).tolist()
+    ]
+    assert batch.tokens == 100 == int((batch.asked.tags >= 0).sum())  # side by side, each word once
+    right = [task.number[f"B-{word}"] for word in words]
+    assert batch.asked.tags[batch.asked.real].sort()[0].tolist() == sorted(right)
+    swept = task.evaluation_batches(data.store, 24)
+    assert sum(int((some.asked.tags >= 0).sum()) for some in swept) == 100
 
     class Copies(torch.nn.Module):
         """Says which word it sees."""
@@ -272,17 +288,20 @@ def test_long_sentences_are_read_in_windows(tmp_path):
             self.weight = torch.nn.Parameter(torch.zeros(1))
 
         def forward(self, batch):
-            scores = torch.zeros(*batch.ids.shape, len(task.labels))
-            for row, ids in enumerate(batch.ids.tolist()):
+            scores = torch.zeros(*batch.read.ids.shape, len(task.labels))
+            for row, ids in enumerate(batch.read.ids.tolist()):
                 for place, name in enumerate(task.text.tokens(ids)):
                     tag = task.number.get(f"B-{name.strip('▁')}")
                     if tag is not None:
                         scores[row, place, tag] = 1.0
             return scores
 
-    text = [f"w{i % 7}" for i in range(100)]
-    if len(task.text.encode(["w1"])[0]) == 1:
-        assert task.tagged(Copies(), [text], 200)[0] == [f"B-{w}" for w in text]
+    assert len(task.text.encode(["w1"])[0]) == 1
+    assert task.tagged(Copies(), [(task.tokenise([words])[0], 100)], 200) == [right]
+    told = task.predict(Copies(), [" ".join(words)], Decode(), 0)[0]
+    assert told.tags == tuple((word, f"B-{word}") for word in words)
+    _, _, judged = task.judge(Copies(), data.store, 200, 1)
+    assert judged.accuracy() == 1.0 and judged.matrix.sum() == 100
 
 
 def test_windows_cover_everything():
@@ -316,7 +335,7 @@ def test_entities_are_learned(tmp_path):
 # Answers.
 
 
-def squad(path, rows, version="1.1"):
+def write_squad(path, rows, version="1.1"):
     paragraphs = []
     for number, (context, question, answers) in enumerate(rows):
         given = [{"text": t, "answer_start": s} for t, s in answers]
@@ -328,18 +347,18 @@ def squad(path, rows, version="1.1"):
 
 
 def test_an_answer_must_stand_where_it_is_said_to(tmp_path):
-    path = squad(tmp_path / "a.json", [("One red cat.", "What?", [("red", 5)])])
+    path = write_squad(tmp_path / "a.json", [("One red cat.", "What?", [("red", 5)])])
     with pytest.raises(
         DataError,
         match="q0: the answer 'red' must stand at character 5 of its context, but there",
     ):
-        list(read_questions([path], Faults()))
+        list(squad.read([path], Faults()))
     path.write_text('{"data": [{"paragraphs": [{"qas": []}]}]}')
     with pytest.raises(DataError, match="paragraph 1: it must have 'context' and 'qas'"):
-        list(read_questions([path], Faults()))
+        list(squad.read([path], Faults()))
     path.write_text("[]")
     with pytest.raises(DataError, match="a.json: not a SQuAD file"):
-        list(read_questions([path], Faults()))
+        list(squad.read([path], Faults()))
 
 
 @pytest.mark.parametrize(
@@ -349,14 +368,23 @@ def test_spans_go_to_tokens_and_back_to_the_same_characters(tmp_path, kind, size
     context = "The  old cat, called Ünder-Möhre, lives in  New York (since 1999) with two dogs."
     answers = ["old cat", "Ünder-Möhre", "New York", "1999", "two dogs", "The"]
     rows = [(context, "What is it?", [(a, context.index(a))]) for a in answers]
-    path = squad(tmp_path / "a.json", rows * 4)
+    path = write_squad(tmp_path / "a.json", rows * 4)
     text = TextSettings(kind=kind, size=size, bytes=False)
-    task = Answer.learn(AnswerSettings(context=200), text, [path], Faults())
-    for example in list(read_questions([path], Faults()))[: len(answers)]:
-        piece = task.pieces([example])[0][0]
-        first, last = span_of(example, piece)
+    task, data = made(Answer, AnswerSettings(context=200), text, path)
+    read = list(squad.read([path], Faults()))
+    for row, example in enumerate(read[: len(answers)]):
+        asked = task.tokenise([(example.question, example.context)])[0]
+        assert task.stored_question(data.store, row) == asked
+        (one,) = task.pieces([(len(asked.question), len(asked.ids))])
+        piece = task.piece(asked, *one[1:3].tolist())
+        assert len(piece.row.ids) == one[3]
+        (answer,) = example.answers
+        first, last = span_of([(answer[1], answer[1] + len(answer[0]))], piece)
         assert first > 0
-        scores = torch.zeros(len(piece.row), 2)
+        batch = task.batch(data.store, np.array([[row, *one[1:].tolist()]]))
+        assert batch.asked.span.tolist() == [[first, last]]
+        assert batch.read.ids[0].tolist() == piece.row.ids
+        scores = torch.zeros(len(piece.row.ids), 2)
         scores[first, 0] = scores[last, 1] = 5.0
         found = best_span(scores, piece, 30)
         got = context[found.start : found.end].strip()
@@ -365,17 +393,19 @@ def test_spans_go_to_tokens_and_back_to_the_same_characters(tmp_path, kind, size
 
 def test_long_texts_are_read_in_overlapping_windows(tmp_path):
     words = " ".join(f"w{i}" for i in range(60))
-    path = squad(tmp_path / "a.json", [(words, "where is it?", [("w50", words.index("w50"))])])
-    task = Answer.learn(
-        AnswerSettings(context=20, stride=5),
-        TextSettings(kind="spaced", size=100),
-        [path],
-        Faults(),
+    path = write_squad(
+        tmp_path / "a.json", [(words, "where is it?", [("w50", words.index("w50"))])]
     )
-    example = next(read_questions([path], Faults()))
-    pieces = task.pieces([example])[0]
-    assert all(len(piece.row) <= 20 for piece in pieces) and len(pieces) > 5
-    spans = [span_of(example, piece) for piece in pieces]
+    text = TextSettings(kind="spaced", size=100)
+    task, data = made(Answer, AnswerSettings(context=20, stride=5), text, path)
+    asked, table = task.stored_question(data.store, 0), task.stored_pieces(data.store)
+    pieces = [task.piece(asked, start, end) for _, start, end, _ in table.tolist()]
+    assert [len(piece.row.ids) for piece in pieces] == table[:, 3].tolist()
+    assert table[:, 3].max() <= 20 and len(pieces) > 5
+    spans = [span_of(data.store.array("answer", 0).tolist(), piece) for piece in pieces]
+    assert task.batch(data.store, table).asked.span.tolist() == [list(span) for span in spans]
+    (whole,) = task.plan(data.store, 20 * 100, 0).epoch(0)
+    assert sorted(whole.tolist()) == table.tolist()
     held = [span for span in spans if span != (0, 0)]
     assert 1 < len(held) < len(spans)
     for piece, span in zip(pieces, spans, strict=True):
@@ -394,8 +424,8 @@ def test_answers_are_learned_and_none_may_be_right(tmp_path):
             elif not colours and i % 2:
                 yield line, "which colour ?", []
 
-    squad(tmp_path / "train.json", rows(700, 0), "2.0")
-    squad(tmp_path / "valid.json", rows(150, 1), "2.0")
+    write_squad(tmp_path / "train.json", rows(700, 0), "2.0")
+    write_squad(tmp_path / "valid.json", rows(150, 1), "2.0")
     task = 'kind = "answer"\ncontext = 40\nstride = 20'
     run = regard.train(str(write_recipe(tmp_path, task, "json", 250)), run=tmp_path / "run")
     scores = json.loads((tmp_path / "run/results.json").read_text())["valid"]

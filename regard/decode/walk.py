@@ -1,42 +1,23 @@
-"""One token after the other; greedy takes the likeliest."""
+"""A batch written to its end, one token after the other: greedily or drawn."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..model import AnyBatch, Writes
 from .leave import LOOK, worth_leaving
-from .rules import NEVER, Rules
-from .settings import Generator, Hypothesis, Limits, Settings
-
-# (scores (R, V), rows of the batch (R,)) -> one token a row (R,)
-Choice = Callable[[Tensor, Tensor], Tensor]
-
-
-def greedy(
-    model: Generator, batch: Any, limits: Limits, settings: Settings
-) -> list[list[Hypothesis]]:
-    """The likeliest token at every step; one answer a row."""
-    return [[best] for best in walk(model, batch, limits, settings, likeliest)]
-
-
-def likeliest(scores: Tensor, rows: Tensor) -> Tensor:
-    return scores.argmax(-1)
+from .policy import choose, throws
+from .rules import Rules
+from .settings import Hypothesis, Limits, Settings
 
 
 @torch.inference_mode()
 def walk(
-    model: Generator,
-    batch: Any,
-    limits: Limits,
-    settings: Settings,
-    choose: Choice,
-    copies: int = 1,
-) -> list[Hypothesis]:
-    """Write until every row has ended; rows that have ended leave the work."""
+    model: Writes, batch: AnyBatch, limits: Limits, settings: Settings
+) -> list[list[Hypothesis]]:
+    """`num_return_sequences` answers for each row; rows that have ended leave the work."""
+    copies = settings.num_return_sequences
     obey = Rules(limits, settings)
     state = model.start(batch)
     if copies > 1:
@@ -46,17 +27,15 @@ def walk(
     written = limits.prompt.repeat_interleave(copies, 0)  # (R, t)
     totals = torch.zeros(len(longest), device=longest.device)
     done = torch.zeros_like(longest, dtype=torch.bool)
-    answers: list[Hypothesis | None] = [None] * len(longest)
+    answers: dict[int, Hypothesis] = {}
     every = LOOK[longest.device.type]
     shortest, most = (int(x) for x in longest.aminmax())
+    dice = dice_of(limits, settings, most)  # (R, steps)
     for length in range(1, most + 1):
         logits, state = model.step(written[:, -1], state)
         scores = obey(logits.float(), written)
-        chosen = choose(scores, rows)
-        nothing = scores.amax(-1) == NEVER  # all is forbidden: the answer ends
-        chosen = chosen.masked_fill(nothing, limits.eos)
-        gain = scores.gather(-1, chosen[:, None])[:, 0] - scores.logsumexp(-1)
-        gain = gain.masked_fill(nothing, 0.0)
+        thrown = None if dice is None else dice[rows, length - 1]
+        chosen, gain = choose(scores, settings, thrown, limits.eos)
         totals = totals + gain.masked_fill(done, 0.0)
         # What a row writes after its end is cut off when it leaves.
         written = torch.cat((written, chosen[:, None]), 1)
@@ -79,4 +58,14 @@ def walk(
             x[stay] for x in (rows, written, totals, longest, done)
         )
         state = state.select(stay)
-    return [answer for answer in answers if answer is not None]
+    every_answer = [answers[row] for row in range(len(answers))]
+    return [every_answer[i : i + copies] for i in range(0, len(every_answer), copies)]
+
+
+def dice_of(limits: Limits, settings: Settings, most: int) -> Tensor | None:
+    """What is thrown at each step: the same for every row, another for each of its copies."""
+    if settings.kind != "sample":
+        return None
+    copies = range(settings.num_return_sequences)
+    thrown = torch.stack([throws(settings.seed, copy, most) for copy in copies])
+    return thrown.repeat(len(limits.longest), 1).to(limits.longest.device)

@@ -1,0 +1,238 @@
+"""One contract for every task with every model that suits it: from files to a served answer."""
+
+import asyncio
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.batch import Asked, Tensors
+from regard.data.read import Faults
+from regard.model import Model, Writes, WritesOn
+from regard.models import MODELS
+from regard.serve.limits import Limits
+from regard.serve.served import ServedRun
+from regard.tasks import TASKS, Prediction, Task
+from regard.tasks import task as capabilities
+from regard.training.loss import LOSSES
+from regard.training.prepare import generators
+from regard.training.recipe import read
+from regard.training.run import suits
+from tests.toys import SMALL, sentences, translate
+
+
+def lines(rows):
+    return "".join(f"{row}\n" for row in rows)
+
+
+def pairs(folder, part, seed):
+    rows = [{"source": s, "target": translate(s)} for s in sentences(30, seed)]
+    (folder / f"{part}.jsonl").write_text(lines(map(json.dumps, rows)))
+
+
+def text(folder, part, seed):
+    some = [f"{s[0].upper()}{s[1:]}." for s in sentences(90, seed)]
+    texts = [" ".join(some[i : i + 3]) for i in range(0, 90, 3)]
+    (folder / f"{part}.txt").write_text("\n\n".join(texts) + "\n")
+
+
+def labelled(folder, part, seed):
+    said = sentences(40, seed)
+    rows = [f"{s}\t{'colour' if 'red' in s or 'green' in s else 'none'}" for s in said]
+    (folder / f"{part}.tsv").write_text(lines(["text\tlabel", *rows]))
+
+
+def tagged(folder, part, seed):
+    said = [s.split() for s in sentences(30, seed)]
+    rows = [lines(f"{w} {'B-N' if w == 'cats' else 'O'}" for w in words) for words in said]
+    (folder / f"{part}.txt").write_text("\n".join(rows))
+
+
+def asked(folder, part, seed):
+    paragraphs = []
+    for number, sentence in enumerate(sentences(20, seed)):
+        word = sentence.split()[-1]
+        answer = {"text": word, "answer_start": sentence.rindex(word)}
+        question = {"id": f"{number}", "question": "What is last?", "answers": [answer]}
+        paragraphs.append({"context": sentence, "qas": [question]})
+    (folder / f"{part}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+
+
+def stories(folder, part, seed):
+    rows = []
+    for place in ("garden", "kitchen", "office") * 4:
+        rows += ["1 Mary went to the hall.", f"2 Mary went to the {place}."]
+        rows += [f"3 Where is Mary?\t{place}\t2"]
+    (folder / f"{part}_{seed}.txt").write_text(lines(rows))
+    return f"{part}_{seed}.txt"
+
+
+# How its files are written and named, what its recipe says beside that, and what it is asked.
+TOYS = {
+    "translate": (pairs, "{}.jsonl", {}, "two cats"),
+    "text-to-text": (pairs, "{}.jsonl", {"metric": "accuracy"}, "two cats"),
+    "spans": (text, "{}.txt", {"context": 24}, "Two <extra_id_0> cats."),
+    "language": (text, "{}.txt", {"context": 16}, "Two cats"),
+    "permute": (text, "{}.txt", {"context": 16}, "Two cats"),
+    "masked": (text, "{}.txt", {"context": 24}, "Two <mask> cats."),
+    "story": (stories, "{}_*.txt", {}, "Mary went to the hall. Where is Mary?"),
+    "classify": (labelled, "{}.tsv", {"context": 24}, "two red cats"),
+    "tag": (tagged, "{}.txt", {"context": 24}, "two red cats"),
+    "answer": (asked, "{}.json", {"context": 32}, "What is last?\ttwo red cats"),
+}
+ALL = [
+    (task, model)
+    for task in TOYS
+    for model in MODELS
+    if suits(MODELS[model], TASKS[task].sample_batch(TASKS[task].Settings(), 1))
+]
+
+
+def toml(values):
+    return lines(f"{key} = {json.dumps(value)}" for key, value in values.items())
+
+
+def write_recipe(folder, task, model):
+    write, name, more, _ = TOYS[task]
+    for seed, part in enumerate(("train", "valid", "test")):
+        write(folder, part, seed)
+    known = {field.name for field in fields(MODELS[model].Settings)}
+    shape = {**SMALL[model], **({"positions": 64} if "positions" in known else {})}
+    sections = {
+        "task": {"kind": task, **more},
+        "data": {part: name.format(part) for part in ("train", "valid", "test")},
+        "text": {"size": 200, **({} if task == "story" else {"kind": "bpe", "lowercase": False})},
+        "model": {"kind": model, **shape},
+        "train": {
+            "steps": 4, "batch_tokens": 64, "warmup": 2, "rate": 0.01, "save_every": 2,
+            "evaluate_every": 2, "evaluate_examples": 4, "device": "cpu",
+        },
+        "decode": {"max_new_tokens": 4},
+    }  # fmt: skip
+    path = folder / "toy.toml"
+    path.write_text(lines(f"[{name}]\n{toml(keys)}" for name, keys in sections.items()))
+    return str(path)
+
+
+def test_every_task_and_every_model_is_tried():
+    assert {task for task, _ in ALL} | {"embed"} == set(TASKS)  # which is only ever imported
+    assert {model for _, model in ALL} == set(MODELS)
+
+
+def test_the_dictionaries_hold_what_their_types_say():
+    for name, kind in TASKS.items():
+        assert Task in kind.__mro__, name
+        assert kind.sections.keys() <= {"text"} and all(isinstance(n, str) for n in kind.keeps)
+    for name, kind in MODELS.items():
+        assert issubclass(kind, Model) and kind.answers, name
+        assert all(issubclass(asked, Asked) for asked in kind.answers)
+
+
+@pytest.fixture(scope="module", params=ALL, ids=lambda pair: "-".join(pair))
+def made(request, tmp_path_factory):
+    """A run of a task with a model, trained for four steps through the front door."""
+    task, model = request.param
+    folder = tmp_path_factory.mktemp(f"{task}-{model}")
+    recipe = write_recipe(folder, task, model)
+    return regard.train(recipe, run=folder / "run"), recipe
+
+
+def test_what_is_learned_is_kept_and_comes_back(made):
+    run, recipe = made
+    settings = read(recipe)
+    cache = run.folder.parent / ".cache"
+    kind = TASKS[settings.task_kind]
+    examples = kind.examples(settings.task, settings.data.files("train"), cache, Faults())
+    learned = kind.learn(settings.task, settings.sections, examples)
+    kept = {name: (run.folder / name).read_text(encoding="utf-8") for name in run.task.artefacts()}
+    assert learned.artefacts() == kept == run.task.artefacts()
+    assert set(kept) <= set(kind.keeps) and learned.sizes == run.task.sizes
+
+
+def test_batches_are_planned_cut_and_counted(made):
+    run, _ = made
+    data = run.data("train", Faults())
+    plan = run.task.plan(data.store, 64, 0)
+    rows = plan.epoch(0)[0]
+    assert len(plan.epoch(0)) == plan.batches
+    rng = generators(0, 0, range(len(rows))) if run.task.draws else None
+    whole = run.task.batch(data.store, rows, rng)
+    assert type(whole.read) is run.task.sizes.read and type(whole.asked) is run.task.sizes.asked
+    assert len(whole) == len(rows)
+    shards = []
+    for rank in range(2):
+        own = None if rng is None else generators(0, 0, range(len(rows))[rank::2])
+        shards.append(run.task.batch(data.store, rows[rank::2], own))
+    assert [sum(counts) for counts in zip(*(s.counts for s in shards), strict=True)] == list(
+        whole.counts
+    )
+    wider = whole.pad_to_multiple(8)
+    assert wider.counts == whole.counts and len(wider.repeat(2)) == 2 * len(whole)
+    loss = LOSSES[run.task.loss]()
+    model = run.model
+    with torch.no_grad():
+        alone = loss(model, whole).nll.double()
+        assert torch.allclose(loss(model, wider).nll.double(), alone, rtol=1e-3, atol=1e-3)
+        pieces = sum(loss(model, shard).nll.double() for shard in shards)
+        assert torch.allclose(pieces, alone, rtol=1e-3, atol=1e-3)
+
+
+def test_it_answers_is_judged_and_looked_into(made):
+    run, _ = made
+    word = TOYS[run.recipe.task_kind][3]
+    form = run.task.gives
+    assert form.show(form.parse(word)) == word
+    (answer,) = run.predict([word])
+    assert isinstance(answer, Prediction) and answer.input == word
+    assert answer.output == run.predict(word)[0].output  # the same again, and one as itself
+    results = json.loads((run.folder / "results.json").read_text())["test"]
+    assert np.isfinite(results[results["headline"]])
+    assert run.task.example(run.data("test", Faults()).examples)
+    if run.model.looks and isinstance(run.task, capabilities.Traces):
+        report = run.see(word)
+        assert report.looks and all(
+            np.allclose(look.weights.sum(-1), 1, atol=1e-4) for look in report.looks
+        )
+    if isinstance(run.task, capabilities.Writes):
+        assert isinstance(run.model, Writes)
+        assert isinstance(run.model, WritesOn) == run.task.writes_on
+    if isinstance(run.task, capabilities.Streams):
+        assert "".join(run.stream(word)) == run.predict([word])[0].output
+
+
+def test_it_is_served(made):
+    run, _ = made
+    word = TOYS[run.recipe.task_kind][3]
+    one = ServedRun(run, Limits())
+    try:
+        (told,) = asyncio.run(one.predict([word], {"seed": 1} if one.writes else {}))
+        mine = regard.load(run.folder, *(["decode.seed=1"] if one.writes else []), device="cpu")
+        assert told["output"] == mine.predict([word])[0].output
+        assert one.about()["gives"]["kind"] == run.task.gives.kind
+    finally:
+        one.close(0.2)
+
+
+def test_what_is_read_and_asked_follows_from_its_fields():
+    """No kind of batch writes its own moving, cutting, repeating or padding."""
+    kinds = [*Tensors.__subclasses__(), *Asked.__subclasses__()]
+    for kind in kinds:
+        same = {"tensors", "put", "to", "pin", "shard", "repeat", "pad_to_multiple"}
+        assert not (own := same & set(vars(kind))), f"{kind.__name__} has its own {own}"
+
+
+def test_nobody_lists_tasks_by_name():
+    """Rooms beside `tasks` choose by form or capability, never by a task's name."""
+    root = Path(regard.__file__).parent
+    names = [name for name in TASKS if name not in {*LOSSES, "language", "answer", "story"}]
+    for room in ("see", "serve", "training", "decode", "data", "models"):
+        for path in (root / room).rglob("*.py"):
+            said = path.read_text(encoding="utf-8")
+            found = [name for name in names if f'"{name}"' in said]
+            assert not found, f"{path}: {found}"
+    page = (root / "serve/page/playground.js").read_text(encoding="utf-8")
+    assert not [name for name in names if f'"{name}"' in page or f"{name}:" in page]
