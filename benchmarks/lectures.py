@@ -36,6 +36,7 @@ from regard.parts.attention import Attention
 from regard.parts.position import Sinusoid
 from regard.parts.score import SCORES
 from regard.see.compare import compare, read
+from regard.tasks.task import Writes
 from regard.training.recipe import read as read_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -445,8 +446,9 @@ def _turn(width: int, tau: int) -> torch.Tensor:
 def loss_at(run: Path, places: int) -> float:
     """The loss of a language model on windows of so many places."""
     trained = regard.load(run)
+    assert isinstance(trained.task, Writes)
     text = "".join(open_text(trained.recipe.data.files("valid")[0]))[:40_000]
-    ids = torch.tensor(trained.task.text.encode([text])[0])
+    ids = torch.tensor(trained.task.written.encode([text])[0])
     ids = ids[: len(ids) // (places + 1) * (places + 1)].view(-1, places + 1).to(trained.device)
     total = 0.0
     for piece in ids.split(32):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.batch import Asked, Tensors
+from regard.batch import Asked, Sizes, Tensors
 from regard.data.read import Faults
 from regard.model import Model, Writes, WritesOn
 from regard.models import MODELS
@@ -20,8 +20,7 @@ from regard.tasks import TASKS, Prediction, Task
 from regard.tasks import task as capabilities
 from regard.training.loss import LOSSES
 from regard.training.prepare import generators
-from regard.training.recipe import read
-from regard.training.run import suits
+from regard.training.recipe import read, suits
 from tests.toys import SMALL, sentences, translate
 
 
@@ -84,12 +83,14 @@ TOYS = {
     "tag": (tagged, "{}.txt", {"context": 24}, "two red cats"),
     "answer": (asked, "{}.json", {"context": 32}, "What is last?\ttwo red cats"),
 }
-ALL = [
-    (task, model)
-    for task in TOYS
-    for model in MODELS
-    if suits(MODELS[model], TASKS[task].sample_batch(TASKS[task].Settings(), 1))
-]
+
+
+def sizes(task):
+    batch = TASKS[task].sample_batch(TASKS[task].Settings(), 1)
+    return Sizes(9, 9, True, 2, type(batch.read), type(batch.asked))
+
+
+ALL = [(task, model) for task in TOYS for model in MODELS if suits(MODELS[model], sizes(task))]
 
 
 def toml(values):

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..parts import mask as masks
 from ..parts.score import Dot
 from ..parts.watch import attentions, choose, record_inputs, watch
-from ..tasks.task import Traces, Writes
+from ..tasks.task import Axis, Traces, Writes
 from ..training.run import Run
 from . import figure, generation, page
 from .save import save
@@ -37,6 +37,8 @@ class Look:
     scores: NDArray[np.float32] | None = None  # before the softmax, -inf where none may look
     scale: float | None = None  # that a dot product was multiplied by
     values: NDArray[np.float32] | None = None  # (H, S, 4) the first numbers of what is mixed
+    row_kind: str = "words"  # what rows and columns stand for, by which they are drawn
+    column_kind: str = "words"
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def look(
     elif not is_text(target):
         raise InputError("target: the text must be UTF-8, but is not.")
     batch, sides = task.trace(given, target)
-    longest, most_tokens = run.model.longest, max(map(len, sides.values()))
+    longest, most_tokens = run.model.longest, max(len(axis.names) for axis in sides.values())
     if longest is not None and most_tokens > longest:
         raise InputError(
             f"input: the model can place {longest} tokens, but the text has {most_tokens}."
@@ -160,11 +162,12 @@ def look(
             end = f".{label}" if label else ""
             found = weights[0].float().cpu().numpy()
             more = inside(parts[name].score, heard[name], heads) if name in heard else {}
-            one = Look(name + end, kind + end, layer, sides[rows], sides[columns], found)
-            looks.append(replace(one, **more))
+            across, down = sides[columns], sides[rows]
+            one = Look(name + end, kind + end, layer, down.names, across.names, found)
+            looks.append(replace(one, row_kind=down.kind, column_kind=across.kind, **more))
     written: dict[str, Any] | None = None
     if isinstance(run.task, Writes):
-        written = {"steps": generation.steps(run.task, logits, batch, sides["outputs"])}
+        written = {"steps": generation.steps(run.task, logits, batch, sides["outputs"].names)}
         if tree := generation.search(run.model, run.task, given, decode):
             written["beam"] = tree
     shown, recipe = run.task.gives.show(given), run.recipe
@@ -205,15 +208,15 @@ def inside(score: Any, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> 
     return found if given.get("bias") is not None else {**found, "scale": score.scale}
 
 
-def check_lengths(run: Run, sides: dict[str, list[str]]) -> None:
+def check_lengths(run: Run, sides: dict[str, Axis]) -> None:
     """What is looked at is no longer than what may be answered; its end is counted."""
     limit = run.longest
     for name in ("source", "outputs") if "source" in sides else ():
-        if len(sides[name]) > limit:
+        if len(sides[name].names) > limit:
             what = "input" if name == "source" else "target"
             raise InputError(
                 f"{what}: a line may have {limit} tokens with its end (data.max_length), but has "
-                f"{len(sides[name])}."
+                f"{len(sides[name].names)}."
             )
 
 
@@ -232,14 +235,14 @@ def check_choice(run: Run, layers: Sequence[int] | None, heads: Sequence[int] | 
 
 def check_amount(
     run: Run,
-    sides: dict[str, list[str]],
+    sides: dict[str, Axis],
     layers: Sequence[int] | None,
     heads: Sequence[int] | None,
     most: int,
 ) -> None:
     """Refuse what would not fit, before it is computed."""
     names = choose(list(attentions(run.model)), layers)
-    longest = max((len(tokens) for tokens in sides.values()), default=0)
+    longest = max((len(axis.names) for axis in sides.values()), default=0)
     amount = len(names) * (len(heads) if heads is not None else head_count(run)) * longest**2
     if amount > most:
         raise InputError(

@@ -23,7 +23,7 @@ from ..errors import DataError, InputError
 from ..model import Model
 from ..text import PAD, Text, learn
 from ..text import Settings as TextSettings
-from .task import Measured, Rng, Scores
+from .task import Axis, Measured, Rng, Scores
 from .writer import Writer
 
 STREAMS = 10  # strips that validation data are read in while training; a final score reads one
@@ -216,7 +216,7 @@ class Language(Writer):
         ids = torch.zeros(rows, settings.context, dtype=torch.long)
         return Batch(Running(ids), Tokens(ids, torch.tensor([[0, settings.context]] * rows)))
 
-    def trace(self, given: str, target: str) -> tuple[Batch[Any, Tokens], dict[str, list[str]]]:
+    def trace(self, given: str, target: str) -> tuple[Batch[Any, Tokens], dict[str, Axis]]:
         """A text and how it goes on as a batch, and the tokens that its rows and columns are."""
         ids = self.ids(given + target)
         if len(ids) < 2:
@@ -224,7 +224,7 @@ class Language(Writer):
         tokens = [name.replace("Ġ", "▁").replace("Ċ", "⏎") for name in self.text.tokens(ids)]
         labels = torch.tensor([[*ids[1:], self.text.eos]])
         asked = Tokens(labels, torch.tensor([[0, len(ids)]]))
-        sides = {"inputs": tokens, "outputs": [*tokens[1:], "…"]}
+        sides = {"inputs": Axis(tokens), "outputs": Axis([*tokens[1:], "…"])}
         return Batch(Running(torch.tensor([ids])), asked), sides
 
     # Scores.

@@ -33,7 +33,7 @@ from ..text import Settings as TextSettings
 from ..text import Text, learn
 from .form import Form, TextForm
 from .prediction import Prediction
-from .task import Measured, Rng, Scores, Task
+from .task import Axis, Measured, Rng, Scores, Task
 
 PASS = 5.0  # per cent of wrong answers at which a task counts as solved
 CHUNK = 1000  # questions tokenised or answered at a time
@@ -227,15 +227,14 @@ class Story(Task):
             return None
         return f"{example.where}: never met in training: {', '.join(dict.fromkeys(unknown))}"
 
-    def trace(
-        self, given: str, target: str
-    ) -> tuple[Batch[StoryBatch, Tokens], dict[str, list[str]]]:
+    def trace(self, given: str, target: str) -> tuple[Batch[StoryBatch, Tokens], dict[str, Axis]]:
         """One story as a batch, and the sentences that its columns stand for."""
         example = parse(given)
         if not example.story:
             raise InputError("input: there must be a sentence to look at before the question.")
         marked = [MARK * (i in example.support) + line for i, line in enumerate(example.story)]
-        sides = {"story": marked[-self.settings.sentences :], "question": [example.question]}
+        told = Axis(marked[-self.settings.sentences :], "sentences")
+        sides = {"story": told, "question": Axis([example.question], "sentences")}
         return self.stories([example]), sides
 
     # Scores.

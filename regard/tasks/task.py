@@ -30,6 +30,15 @@ Rng = Sequence[np.random.Generator]  # one for each row of a batch
 Scores = dict[str, Any]
 
 
+class Axis(NamedTuple):
+    """What the rows or columns of an attention's weights stand for; the views draw by `kind`."""
+
+    names: list[str]  # one for each row or column
+    kind: str = "words"
+    shape: tuple[int, ...] = ()  # where they lie in several dimensions: patches of a picture
+    picture: bytes = b""  # what they are parts of, where that can be shown
+
+
 class Measured(NamedTuple):
     """A loss over a whole store: its sum, and how many it is of."""
 
@@ -220,7 +229,7 @@ class Embeds(HasText, Protocol):
 class Traces(Protocol):
     """It can be looked into: an input as a batch, and what its rows and columns stand for."""
 
-    def trace(self, given: Any, target: str) -> tuple[AnyBatch, dict[str, list[str]]]: ...
+    def trace(self, given: Any, target: str) -> tuple[AnyBatch, dict[str, Axis]]: ...
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from ..data.store import Store, ids_below
 from ..model import Model
 from ..text import Settings as TextSettings
 from ..text import Text
-from .task import Rng, Task
+from .task import Axis, Rng, Task
 
 Rows = NDArray[np.integer[Any]]
 
@@ -129,12 +129,12 @@ class TextTask(Task):
             found.update(zip(rows.tolist(), look(model, batch), strict=True))
         return [found[i] for i in range(len(lengths))]
 
-    def trace(self, given: Any, target: str) -> tuple[Batch[Ids, Any], dict[str, list[str]]]:
+    def trace(self, given: Any, target: str) -> tuple[Batch[Ids, Any], dict[str, Axis]]:
         """One input as a batch, and the tokens that its rows and columns are."""
         framed = self.framed_input(given)
         names = [name.replace("Ġ", "▁") for name in self.text.tokens(framed.ids)]
         batch = Batch(self.rows_as_ids([framed]), Nothing())
-        return batch, {"inputs": names, "outputs": names}
+        return batch, {"inputs": Axis(names), "outputs": Axis(names)}
 
     def framed_input(self, given: Any, number: int = 1) -> TokenRow:
         """An input as a row of ids."""

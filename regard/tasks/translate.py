@@ -33,7 +33,7 @@ from ..text.dropout import Dropout
 from .form import Form, TextForm
 from .growing import cut_at
 from .prediction import Prediction
-from .task import Measured, Rng, Scores, Task
+from .task import Axis, Measured, Rng, Scores, Task
 from .texts import longest_first
 
 CHUNK = 10_000  # lines tokenised at a time
@@ -306,7 +306,7 @@ class Translate(Task):
         texts = [cut_at(text, decode.stop)[0] for text in found]
         return Prediction.written(given, texts, [h.score for h in hypotheses], seconds)
 
-    def trace(self, given: str, target: str) -> tuple[Batch[Ids, Words], dict[str, list[str]]]:
+    def trace(self, given: str, target: str) -> tuple[Batch[Ids, Words], dict[str, Axis]]:
         """One pair as a batch, and the tokens that its rows and columns stand for."""
         ids, written = self.read_source([given])[0], self.target.encode([target])[0]
         if not ids:
@@ -314,9 +314,9 @@ class Translate(Task):
         begin, end = self.target.tokens([self.target.bos, self.target.eos])
         tokens = self.target.tokens(written)
         sides = {
-            "source": [*self.source.tokens(ids), *self.source.tokens([self.source.eos])],
-            "inputs": [begin, *tokens],
-            "outputs": [*tokens, end],
+            "source": Axis([*self.source.tokens(ids), *self.source.tokens([self.source.eos])]),
+            "inputs": Axis([begin, *tokens]),
+            "outputs": Axis([*tokens, end]),
         }
         return self.pairs([ids], [written]), sides
 

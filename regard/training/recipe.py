@@ -37,6 +37,13 @@ class Recipe:
 
     def build(self, sizes: Sizes) -> Model:
         """The model, with new weights; what its parts cannot be made of is the recipe's mistake."""
+        if not suits(MODELS[self.model_kind], sizes):
+            able = [name for name, kind in MODELS.items() if suits(kind, sizes)]
+            raise RecipeError(
+                f"[model]: {self.model_kind} cannot tell {sizes.asked.__name__} of "
+                f"{sizes.read.__name__}, which the task {self.task_kind} asks for; choose "
+                f"{' or '.join(able)}."
+            )
         try:
             return MODELS[self.model_kind](sizes, self.model)
         except AssertionError as error:
@@ -73,6 +80,11 @@ class Recipe:
                 rows = [(k, v, self.origins.get(f"{section}.{k}", "default")) for k, v, _ in rows]
             table[section] = rows
         return table
+
+
+def suits(model: type[Model], sizes: Sizes) -> bool:
+    """Whether a model can be asked this of this."""
+    return sizes.read in model.reads and sizes.asked in model.answers
 
 
 def read(recipe: str, overrides: Sequence[str] = ()) -> Recipe:

@@ -16,8 +16,7 @@ from ..data.examples import Data
 from ..data.read import Faults, is_text, read_json
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
-from ..model import AnyBatch, Model
-from ..models import MODELS
+from ..model import Model
 from ..parts.packed import pack
 from ..tasks import TASKS, Prediction, Task
 from ..tasks.task import Streams
@@ -229,14 +228,6 @@ def start(
 def check_fit(recipe: Recipe, model: Model) -> None:
     """Task and model must suit each other."""
     kind, said = TASKS[recipe.task_kind], vars(recipe.task)
-    sample = kind.sample_batch(recipe.task, 1)
-    if not suits(type(model), sample):
-        able = [name for name, other in MODELS.items() if suits(other, sample)]
-        raise RecipeError(
-            f"[model]: {recipe.model_kind} cannot tell {type(sample.asked).__name__} of "
-            f"{type(sample.read).__name__}, which the task {recipe.task_kind} asks for; choose "
-            f"{' or '.join(able)}."
-        )
     name, wanted = "data.max_length", recipe.data.max_length
     cut = said.get("cut", "")
     if "context" in said:
@@ -272,11 +263,6 @@ def check_fit(recipe: Recipe, model: Model) -> None:
         raise RecipeError(
             "train.teacher: a teacher reads each batch by itself; set task.cut to windows."
         )
-
-
-def suits(model: type[Model], batch: AnyBatch) -> bool:
-    """Whether a model can be asked this of this."""
-    return type(batch.read) in model.reads and type(batch.asked) in model.answers
 
 
 def settle(recipe: Recipe, hold: Hold, fresh: bool) -> bool:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from regard.data import running
+from regard.data.parallel import read
 from regard.data.read import Faults, documents, lines, records, table
 from regard.errors import DataError
-from regard.tasks import language, masked
-from regard.tasks.translate import TranslateSettings as Settings
-from regard.tasks.translate import read
 
+SIDES = ("source", "target")
 PAIRS = [("one", "un"), ("two cats", "deux chats"), ("tab? no.", "« non »")]
 
 
@@ -53,13 +53,13 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_format(form, tmp_path):
-    found = read(FORMS[form](tmp_path), Settings(source="en", target="de"), Faults())
+    found = read(FORMS[form](tmp_path), ("en", "de"), Faults())
     assert [(example.source, example.target) for example in found] == PAIRS
 
 
 def test_default_field_names(tmp_path):
     path = write(tmp_path / "a.jsonl", '{"source": "one", "target": "un"}\n')
-    assert [example[:2] for example in read([path], Settings(), Faults())] == [("one", "un")]
+    assert [example[:2] for example in read([path], SIDES, Faults())] == [("one", "un")]
 
 
 def test_odd_line_ends_inside_a_line_do_not_misalign(tmp_path):
@@ -112,7 +112,7 @@ BAD = {
 def test_files_that_cannot_be_used(case, tmp_path):
     make, said = BAD[case]
     with pytest.raises(DataError, match=said):
-        list(read(make(tmp_path), Settings(), Faults()))
+        list(read(make(tmp_path), SIDES, Faults()))
 
 
 ONE, TWO = '{"source": "one", "target": "un"}', '{"source": "two", "target": "deux"}'
@@ -136,9 +136,9 @@ def test_lines_that_cannot_be_used_stop_or_are_counted(case, tmp_path):
     with pytest.raises(
         DataError, match=f"{name}:2: .*{said}.*go on without such lines by data.skip_bad=true"
     ):
-        list(read([path], Settings(), Faults()))
+        list(read([path], SIDES, Faults()))
     faults = Faults(skip=True)
-    assert [example.source for example in read([path], Settings(), faults)] == ["one", "two"]
+    assert [example.source for example in read([path], SIDES, faults)] == ["one", "two"]
     assert faults.count == 1
     assert said in faults.first[0]
 
@@ -156,7 +156,7 @@ def test_a_line_that_is_not_utf8_can_be_skipped(form, tmp_path):
         bad = b'{"source": "two", "target": "\\ud800"}\n'
         files = [write(tmp_path / "a.jsonl", f"{ONE}\n".encode() + bad + f"{TWO}\n".encode())]
     faults = Faults(skip=True)
-    assert len(list(read(files, Settings(), faults))) == 2
+    assert len(list(read(files, SIDES, faults))) == 2
     assert faults.count == 1
     assert ":2: the text must be UTF-8, but is not" in faults.first[0]
 
@@ -215,7 +215,7 @@ def line_of(count):
 LIMITS = {
     "aligned": lambda f: read(
         [write(f / "a.en", f"one\n{line_of(2**21)}\n"), write(f / "a.fr", "un\ndeux\n")],
-        Settings(), Faults(),
+        SIDES, Faults(),
     ),
     "tsv": lambda f: table(write(f / "a.en", f"one\t1\n{line_of(2**21)}\t2\n"), "\t"),
     "csv": lambda f: table(write(f / "a.en", f"one,1\n{line_of(2**21)},2\n"), ","),
@@ -278,14 +278,15 @@ def peak():
     rows = Path("/proc/self/status").read_text().splitlines()
     return next(int(row.split()[1]) for row in rows if row.startswith("VmHWM")) / 1024
 
-settings, text = Task.Settings(**{settings}), Settings(kind="characters")
+settings, sections = Task.Settings(**{settings}), {{"text": Settings(kind="characters")}}
 folder = Path(sys.argv[1])
 for name in ("small", "large"):
-    files = [folder / f"{{name}}.{end}"]
-    task = Task.learn(settings, text, files, Faults())
-    store = task.store(files, folder / "cache", 10**9, Faults())
-    print(peak(), len(store.flat("text")))
-    del task, store
+    files, cache = [folder / f"{{name}}.{end}"], folder / "cache"
+    examples = Task.examples(settings, files, cache, Faults())
+    task = Task.learn(settings, sections, examples)
+    data = task.data(examples, cache, 10**9, Faults())
+    print(peak(), len(data.store.flat("text")))
+    del examples, task, data
     gc.collect()
 """
 LONG_LINES = {  # task, settings, the file's ending
@@ -318,8 +319,9 @@ def test_a_line_that_comes_in_pieces_ends_once(tmp_path):
     long = "one two " * 80_000
     path = write(tmp_path / "a.txt", f"first\n\n{long}\nlast\n")
     held, found = "", []
-    for piece, _, last in language.read([path], True, Faults()):
+    for piece, _, last, ends in running.pieces([path], True, Faults()):
         held += piece
+        assert ends == last
         if last:
             found.append(held)
             held = ""
@@ -330,6 +332,6 @@ def test_a_text_that_comes_in_pieces_begins_once(tmp_path):
     told = "It rained. She read on.\n" * 30_000
     path = write(tmp_path / "a.txt", told + "\n" + "A second text.\n")
     assert len(texts(path)) > 2
-    found = list(masked.read([path], masked.MaskedSettings(), Faults()))
+    found = list(running.sentences([path], "blank", Faults()))
     assert len(found) == 60_001
     assert [place for place, (_, begins) in enumerate(found) if begins] == [0, 60_000]

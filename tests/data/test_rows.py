@@ -5,8 +5,8 @@ import json
 import pytest
 
 from regard.data.read import Faults
-from regard.errors import DataError
 from regard.data.table import rows
+from regard.errors import DataError
 
 ASKED = [("task.text", "text"), ("task.label", "label")]
 COUNT = "; if that is no header, count the columns in all such settings: task.text=1 is the first."

@@ -1,4 +1,4 @@
-"""Tokenised data on disk: right, rebuilt when the text changes, whole or absent."""
+"""Prepared data on disk: right, rebuilt when the files change, whole or absent."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from regard.batch import Sizes
 from regard.data.load import ahead
 from regard.data.read import Faults
-from regard.data.store import Store, write
+from regard.data.store import BLOCK, TEXT, Field, Store, ids_below, write
 from regard.errors import DataError
 from regard.tasks.translate import Translate
 from regard.tasks.translate import TranslateSettings as Settings
@@ -21,31 +21,46 @@ def corpus(tmp_path):
     return [tmp_path / "data/train.en", tmp_path / "data/train.fr"]
 
 
+def learned(files, folder, **more):
+    """A task that knows the files' words; their examples are kept beside its own cache."""
+    examples = Translate.examples(Settings(), files, folder / "learned", Faults())
+    return Translate.learn(
+        Settings(), {"text": TextSettings(kind="words", size=60, **more)}, examples
+    )
+
+
 @pytest.fixture
-def task(corpus):
-    return Translate.learn(Settings(), TextSettings(kind="words", size=60), corpus, Faults())
+def task(corpus, tmp_path):
+    return learned(corpus, tmp_path)
+
+
+def data_of(task, files, cache, longest=100, faults=None):
+    faults = faults or Faults()
+    examples = task.examples(task.settings, files, cache, faults)
+    return task.data(examples, cache, longest, faults)
 
 
 def test_batches_hold_the_files_lines(task, corpus, tmp_path):
-    store = task.store(corpus, tmp_path / "cache", 100, Faults())
+    store = data_of(task, corpus, tmp_path / "cache").store
     assert store.rows == 50
     rows = np.array([3, 0, 49])
     batch = task.batch(store, rows)
     sources, targets = (path.read_text().splitlines() for path in corpus)
-    assert task.source.decode(batch.source.tolist()) == [sources[i] for i in rows]
-    assert task.target.decode(batch.target.tolist()) == [targets[i] for i in rows]
+    read, asked = batch.read, batch.asked
+    assert task.source.decode(read.ids.tolist()) == [sources[i] for i in rows]
+    assert task.target.decode(asked.ids.tolist()) == [targets[i] for i in rows]
     for row in range(3):
-        assert batch.source[row, batch.source_lengths[row] - 1] == EOS
-        assert batch.target[row, 0] == BOS
-        assert batch.labels[row, batch.target_lengths[row] - 1] == EOS
-        assert not batch.labels[row, batch.target_lengths[row] :].any()
+        assert read.ids[row, read.lengths[row] - 1] == EOS
+        assert asked.ids[row, 0] == asked.inputs[row, 0] == BOS
+        assert asked.labels[row, asked.lengths[row] - 1] == EOS
+        assert not asked.labels[row, asked.lengths[row] :].any()
     assert task.lengths(store)[rows].tolist() == [
-        [int(s), int(t)] for s, t in zip(batch.source_lengths, batch.target_lengths, strict=True)
+        [int(s), int(t)] for s, t in zip(read.lengths, asked.lengths, strict=True)
     ]
 
 
 def test_lists_and_stores_make_the_same_batch(task, corpus, tmp_path):
-    store = task.store(corpus, tmp_path / "cache", 100, Faults())
+    store = data_of(task, corpus, tmp_path / "cache").store
     ids = [[store.row(side, i) for i in (1, 2)] for side in ("source", "target")]
     for a, b in zip(
         task.batch(store, np.array([1, 2])).tensors(), task.pairs(*ids).tensors(), strict=True
@@ -53,17 +68,30 @@ def test_lists_and_stores_make_the_same_batch(task, corpus, tmp_path):
         assert a.tolist() == b.tolist()
 
 
+EXAMPLES = ["example.items", "example.starts", "store.json"]
+PAIRS = ["source.items", "source.starts", "store.json", "target.items", "target.starts"]
+ORDERS = ([EXAMPLES, PAIRS], [PAIRS, EXAMPLES])
+
+
 def test_a_store_is_used_again_until_the_file_changes(task, corpus, tmp_path):
     cache = tmp_path / "cache"
-    task.store(corpus, cache, 100, Faults())
-    (made,) = cache.iterdir()
-    before = (made / "source.ids").stat().st_mtime_ns
-    task.store(corpus, cache, 100, Faults())
-    assert [made] == list(cache.iterdir())
-    assert (made / "source.ids").stat().st_mtime_ns == before
+    data_of(task, corpus, cache)
+    made = sorted(cache.iterdir())
+    assert [sorted(path.name for path in folder.iterdir()) for folder in made] in ORDERS
+    before = [path.stat().st_mtime_ns for folder in made for path in folder.iterdir()]
+    data_of(task, corpus, cache)
+    assert made == sorted(cache.iterdir())
+    assert [path.stat().st_mtime_ns for folder in made for path in folder.iterdir()] == before
     corpus[0].write_text(corpus[0].read_text().replace("one", "two", 1))
-    task.store(corpus, cache, 100, Faults())
-    assert len(list(cache.iterdir())) == 2
+    data_of(task, corpus, cache)
+    assert len(list(cache.iterdir())) == 4  # the examples anew, and their ids
+
+
+def store_in(cache, field):
+    """The folder in which a field is kept, if there is one."""
+    found = [path.parent for path in cache.glob(f"*/{field}.items")]
+    assert len(found) < 2
+    return found[0] if found else None
 
 
 def test_a_line_too_long_stops_or_is_left_out(task, corpus, tmp_path):
@@ -73,22 +101,23 @@ def test_a_line_too_long_stops_or_is_left_out(task, corpus, tmp_path):
     with pytest.raises(
         DataError, match=r"train.en:2: a line may have 40 tokens .*data.max_length.*, but has \d+"
     ):
-        task.store(corpus, tmp_path / "cache", 40, Faults())
-    assert not list((tmp_path / "cache").glob("*"))
+        data_of(task, corpus, tmp_path / "cache", 40)
+    assert store_in(tmp_path / "cache", "source") is None  # the examples are whole, the ids not
     faults = Faults(skip=True)
-    store = task.store(corpus, tmp_path / "cache", 40, faults)
-    assert (store.rows, store.skipped, faults.count) == (50, 1, 1)
+    data = data_of(task, corpus, tmp_path / "cache", 40, faults)
+    assert (data.store.rows, data.store.skipped, faults.count) == (50, 1, 1)
+    assert (len(data.examples), data.skipped) == (51, 1)
 
 
 def test_an_empty_corpus_is_told(task, tmp_path):
     (tmp_path / "a.tsv").write_text("")
     with pytest.raises(DataError, match="there must be a line that can be used, but there is none"):
-        task.store([tmp_path / "a.tsv"], tmp_path / "cache", 100, Faults())
+        data_of(task, [tmp_path / "a.tsv"], tmp_path / "cache")
 
 
 def test_many_tokens_need_wider_numbers(tmp_path):
     rows = [{"a": [[70_000, 1], []]}, {"a": [[5]]}]
-    store = write(tmp_path / "s", rows, 100_000, Faults(), "rows")
+    store = write(tmp_path / "s", {"a": ids_below(100_000)}, rows, Faults(), "rows")
     assert [store.row("a", i) for i in range(3)] == [[70_000, 1], [], [5]]
     assert Store(tmp_path / "s").lengths("a").tolist() == [2, 0, 1]
     ids, lengths = store.padded("a", np.array([2, 0, 1]), [8], [9])
@@ -97,12 +126,10 @@ def test_many_tokens_need_wider_numbers(tmp_path):
 
 
 def test_separate_vocabularies(corpus, tmp_path):
-    task = Translate.learn(
-        Settings(), TextSettings(kind="words", size=60, joint=False), corpus, Faults()
-    )
+    task = learned(corpus, tmp_path, joint=False)
     task.save(tmp_path)
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["source.json", "target.json"]
-    again = Translate.load(Settings(), TextSettings(joint=False), tmp_path)
+    again = Translate.load(Settings(), {"text": TextSettings(joint=False)}, tmp_path)
     assert again.sizes == task.sizes == Sizes(task.source.size, task.target.size, False)
 
 
@@ -144,15 +171,14 @@ def test_what_a_killed_process_left_is_dropped(task, corpus, tmp_path):
     busy = tmp_path / f"cache/abc.part-{os.getppid()}"
     for folder in (left, busy):
         folder.mkdir(parents=True)
-    task.store(corpus, tmp_path / "cache", 256, Faults())
+    data_of(task, corpus, tmp_path / "cache", 256)
     assert not left.exists() and busy.exists()
 
 
 def cached(task, corpus, tmp_path):
     """The store, and the folder that it is kept in."""
-    store = task.store(corpus, tmp_path / "cache", 100, Faults())
-    (made,) = (tmp_path / "cache").iterdir()
-    return store, made
+    store = data_of(task, corpus, tmp_path / "cache").store
+    return store, store_in(tmp_path / "cache", "source")
 
 
 def cut_short(path):
@@ -164,12 +190,12 @@ def zeroed(path):
 
 
 DAMAGE = {
-    "cut ids": ("source.ids", cut_short),
+    "cut items": ("source.items", cut_short),
     "cut starts": ("source.starts", cut_short),
     "zeroed starts": ("target.starts", zeroed),
-    "emptied": ("target.ids", lambda path: path.write_bytes(b"")),
-    "gone": ("target.ids", lambda path: path.unlink()),
-    "grown": ("source.ids", lambda path: path.write_bytes(path.read_bytes() + bytes(2))),
+    "emptied": ("target.items", lambda path: path.write_bytes(b"")),
+    "gone": ("target.items", lambda path: path.unlink()),
+    "grown": ("source.items", lambda path: path.write_bytes(path.read_bytes() + bytes(2))),
     "no list": ("store.json", lambda path: path.write_text("[]")),
     "zeroed list": ("store.json", zeroed),
     "no sums": (
@@ -177,6 +203,18 @@ DAMAGE = {
         lambda path: path.write_text(
             '{"rows": 50, "fields": ["source", "target"], "type": "uint16", "skipped": 0}'
         ),
+    ),
+    "no type": (
+        "store.json",
+        lambda path: path.write_text(path.read_text().replace("uint16", "no type")),
+    ),
+    "another type": (
+        "store.json",
+        lambda path: path.write_text(path.read_text().replace("uint16", "complex256")),
+    ),
+    "another shape": (
+        "store.json",
+        lambda path: path.write_text(path.read_text().replace('"uint16", []', '"uint16", [999]')),
     ),
 }
 
@@ -196,15 +234,15 @@ def test_what_is_seen_to_be_damaged_at_once_is_made_anew(case, task, corpus, tmp
 @pytest.mark.parametrize("change", [zeroed, lambda path: path.write_bytes(b"\1\0" * 999)])
 def test_ids_that_changed_on_disk_are_never_trained_on(change, task, corpus, tmp_path):
     _, made = cached(task, corpus, tmp_path)
-    size = (made / "source.ids").stat().st_size
-    change(made / "source.ids")
-    with (made / "source.ids").open("r+b") as file:
+    size = (made / "source.items").stat().st_size
+    change(made / "source.items")
+    with (made / "source.items").open("r+b") as file:
         file.truncate(size)
     store, _ = cached(task, corpus, tmp_path)  # opening does not read them
     with pytest.raises(DataError) as told:
         task.batch(store, np.array([3, 0]))
     assert str(told.value) == (
-        f"{made}: the tokenised data must be as they were written, but source.ids is damaged; "
+        f"{made}: the prepared data must be as they were written, but source.items is damaged; "
         "delete this folder, it will be made anew."
     )
     with pytest.raises(DataError, match="delete this folder"):
@@ -214,9 +252,10 @@ def test_ids_that_changed_on_disk_are_never_trained_on(change, task, corpus, tmp
 def test_a_block_is_checked_when_it_is_first_touched(tmp_path):
     count = 3 * 2**19 + 5  # of two bytes each: three blocks and a little
     rows = [{"a": [list(range(1000))] * (count // 1000)}, {"a": [[7] * (count % 1000)]}]
-    whole = write(tmp_path / "s", rows, 1000, Faults(), "rows").flat("a")[:].copy()
+    fields = {"a": ids_below(1000)}
+    whole = write(tmp_path / "s", fields, rows, Faults(), "rows").flat("a")[:].copy()
     assert len(whole) == count
-    with (tmp_path / "s/a.ids").open("r+b") as file:
+    with (tmp_path / "s/a.items").open("r+b") as file:
         file.seek(2**20 + 17)  # in the second block
         file.write(b"\xff")
     flat = Store(tmp_path / "s").flat("a")
@@ -229,9 +268,9 @@ def test_a_block_is_checked_when_it_is_first_touched(tmp_path):
         slice(2**19 - 1, 2**19 + 1), slice(2**20 - 1, 2**20 + 1), slice(None, None, -1),
         np.array([3, 2**19]), -(2**19) - 6, 2**19,
     ):  # fmt: skip
-        with pytest.raises(DataError, match="a.ids is damaged"):
+        with pytest.raises(DataError, match="a.items is damaged"):
             flat[touched]
-    with pytest.raises(DataError, match="a.ids is damaged"):
+    with pytest.raises(DataError, match="a.items is damaged"):
         np.asarray(flat)
 
 
@@ -244,12 +283,151 @@ def test_a_store_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", (lambda of: lambda p, *a: keep(names, of(p, *a), p))(os.open))
     monkeypatch.setattr(os, "fsync", lambda handle: done.append(names[handle].name))
     monkeypatch.setattr(os, "rename", lambda a, b: done.append("renamed") or rename(a, b))
-    write(tmp_path / "s", [{"a": [[1, 2]]}], 9, Faults(), "rows")
+    write(tmp_path / "s", {"a": ids_below(9)}, [{"a": [[1, 2]]}], Faults(), "rows")
     work = f"s.part-{os.getpid()}"
-    assert sorted(done[:3]) == ["a.ids", "a.starts", "store.json"]
+    assert sorted(done[:3]) == ["a.items", "a.starts", "store.json"]
     assert done[3:] == [work, "renamed", tmp_path.name]
 
 
 def keep(names, handle, path):
     names[handle] = path
     return handle
+
+
+# Fields of every type.
+
+
+def random_rows(field, count=40, longest=5, seed=0):
+    """Rows of random items, among them empty ones."""
+    chance = np.random.default_rng(seed)
+    lengths = chance.integers(longest + 1, size=count)
+    lengths[[0, count // 5, -1]] = 0
+    return [
+        (chance.random((n, *field.shape)) * 200 - 50 * (field.dtype[0] == "f")).astype(field.dtype)
+        for n in lengths
+    ]
+
+
+TYPES = {
+    "numbers": Field("float32"),
+    "bytes": Field("uint8"),
+    "wide ids": Field("uint32"),
+    "points": Field("float32", (2,)),
+    "places": Field("uint32", (2,)),
+    "pictures": Field("uint8", (3, 4, 4)),
+    "frames": Field("float32", (3, 4, 4)),
+    "halves": Field("float16", (5,)),
+}
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_items_of_any_type_and_shape_come_back(case, tmp_path):
+    field, rows = TYPES[case], random_rows(TYPES[case])
+    # As arrays in one chunk and as lists in another, and a chunk without rows between.
+    chunks = [{"a": rows[:25]}, {"a": []}, {"a": [row.tolist() for row in rows[25:]]}]
+    made = write(tmp_path / "s", {"a": field}, chunks, Faults(), "rows")
+    for store in (made, Store(tmp_path / "s")):
+        assert store.rows == 40 and store.lengths("a").tolist() == [len(row) for row in rows]
+        assert store.flat("a")[:].dtype == field.dtype
+        for index, row in enumerate(rows):
+            found = store.array("a", index)
+            assert found.shape == row.shape and found.dtype == row.dtype
+            assert found.tolist() == row.tolist() == store.row("a", index)
+        whole = np.concatenate(rows)
+        assert np.asarray(store.flat("a")).tolist() == whole.tolist()
+        full = np.array([i for i, row in enumerate(rows) if len(row)])
+        first = store.first("a", full)
+        assert first.shape == (len(full), *field.shape)
+        assert first.tolist() == [rows[i][0].tolist() for i in full]
+        assert store.first("a", full[:0]).shape == (0, *field.shape)
+
+
+def test_texts_are_kept_as_bytes(tmp_path):
+    texts = ["one", "", "été 日本 👍🏽", "two\nlines\0", ""]
+    chunks = [{"a": [text.encode() for text in texts[:3]]}, {"a": [t.encode() for t in texts[3:]]}]
+    write(tmp_path / "s", {"a": TEXT}, chunks, Faults(), "rows")
+    store = Store(tmp_path / "s")
+    assert [store.text("a", i) for i in range(store.rows)] == texts
+
+
+def test_fields_of_several_types_lie_side_by_side(tmp_path):
+    fields = {"text": TEXT, "label": Field("float32"), "pixels": TYPES["pictures"]}
+    pixels = random_rows(fields["pixels"], 6)
+    rows = {
+        "text": [f"row {i}".encode() for i in range(6)],
+        "label": [[i / 3] for i in range(6)],
+        "pixels": pixels,
+    }
+    parts = [{name: some[a:b] for name, some in rows.items()} for a, b in ((0, 2), (2, 6))]
+    store = write(tmp_path / "s", fields, parts, Faults(), "rows")
+    assert store.text("text", 4) == "row 4"
+    assert store.first("label", np.array([3, 1])).tolist() == pytest.approx([1.0, 1 / 3])
+    assert store.array("pixels", 4).tolist() == pixels[4].tolist()
+
+
+def test_nothing_but_empty_rows(tmp_path):
+    for name, field in TYPES.items():
+        store = write(tmp_path / name, {"a": field}, [{"a": [[], []]}], Faults(), "rows")
+        assert store.rows == 2 and len(store.flat("a")) == 0
+        assert store.array("a", 1).shape == (0, *field.shape)
+        assert store.flat("a")[:].dtype == field.dtype
+    with pytest.raises(DataError, match="there must be rows, but there is none"):
+        write(tmp_path / "none", {"a": TEXT}, [{"a": []}], Faults(), "there must be rows")
+
+
+ODD = Field("float32", (7, 100, 3))  # 8400 bytes: no block holds a whole number of them
+assert BLOCK % 8400
+
+
+@pytest.fixture
+def spanning(tmp_path):
+    """Three blocks and a half of items that do not end where blocks do."""
+    count = 7 * BLOCK // 2 // 8400
+    items = np.random.default_rng(0).random((count, *ODD.shape)).astype("float32")
+    rows = [items[i : i + 3] for i in range(0, count, 3)]
+    write(tmp_path / "s", {"a": ODD}, [{"a": rows}], Faults(), "rows")
+    return tmp_path / "s", items
+
+
+@pytest.mark.parametrize("block", [0, 1, 2, 3])
+def test_damage_is_found_in_an_item_that_spans_two_blocks(block, spanning):
+    folder, items = spanning
+    ends = [-1, *(BLOCK * (b + 1) // 8400 for b in range(3)), len(items)]  # items across an end
+    assert all(BLOCK * (b + 1) % 8400 for b in range(3))
+    place = min(block * BLOCK + 4711, (folder / "a.items").stat().st_size - 1)
+    with (folder / "a.items").open("r+b") as file:
+        file.seek(place)
+        old = file.read(1)
+        file.seek(place)
+        file.write(bytes([old[0] ^ 1]))
+    bad = range(max(0, ends[block]), min(ends[block + 1] + 1, len(items)))
+    near = {end + more for end in ends for more in (-1, 0, 1)} & set(range(len(items)))
+    for index in sorted(near):
+        for how in (index, slice(index, index + 1), np.array([index]), np.array([[index]])):
+            flat = Store(folder).flat("a")  # which nobody has touched yet
+            if index in bad:
+                with pytest.raises(DataError, match="a.items is damaged"):
+                    flat[how]
+            else:
+                assert np.array_equal(flat[how].reshape(ODD.shape), items[index])
+    some = np.array([i for i in range(len(items)) if i not in bad])
+    store = Store(folder)
+    assert np.array_equal(store.flat("a")[some], items[some])
+    with pytest.raises(DataError, match="a.items is damaged"):
+        store.flat("a")[np.array([some[0], bad[0]])]
+    with pytest.raises(DataError, match="a.items is damaged"):
+        store.array("a", bad[0] // 3)
+
+
+def test_a_row_s_first_item_is_checked_as_far_as_it_goes(tmp_path):
+    across = BLOCK // 8400  # begins in the first block and ends in the second
+    items = np.ones((2 * across, *ODD.shape), "float32")
+    rows = [items[:across], items[across:]]
+    write(tmp_path / "s", {"a": ODD}, [{"a": rows}], Faults(), "rows")
+    with (tmp_path / "s/a.items").open("r+b") as file:
+        file.seek(BLOCK + 5)
+        file.write(b"\xff\xff")
+    store = Store(tmp_path / "s")
+    assert store.array("a", 0).all() and store.first("a", np.array([0, 0])).all()
+    with pytest.raises(DataError, match="a.items is damaged"):
+        store.first("a", np.array([0, 1]))

@@ -13,7 +13,7 @@ from regard.data.read import Faults
 from regard.decode import Settings as Decode
 from regard.errors import DataError, InputError, RecipeError, RunError
 from regard.tasks.growing import Growing, cut_at
-from regard.tasks.language import Language, LanguageSettings
+from regard.tasks.language import Language
 from regard.tasks.permute import Permute, PermuteSettings
 from regard.tasks.task import Measured
 from regard.tasks.writer import as_prompt

@@ -160,34 +160,52 @@ def test_a_broken_vocabulary_is_told(tmp_path):
         Text.load(path)
 
 
+def rows(dropout, lines, seed=0):
+    """Every line cut by a generator of its own."""
+    return [
+        dropout.encode(line, draw) for line, draw in zip(lines, draws(lines, seed), strict=True)
+    ]
+
+
+def draws(lines, seed=0):
+    return [np.random.default_rng((seed, row)) for row in range(len(lines))]
+
+
 def test_dropout_writes_the_same_text_in_other_pieces(texts):
     text, lines = texts["bpe"], LINES[:100]
-    cut = Dropout(text, 0.3).encode(lines, np.random.default_rng(0))
+    cut = rows(Dropout(text, 0.3), lines)
     assert text.decode(cut) == lines
     assert sum(map(len, cut)) > 1.1 * sum(map(len, text.encode(lines)))
 
 
 def test_dropout_of_nothing_is_plain_bpe(texts):
     lines = [*LINES[:100], AWKWARD["emoji"]]
-    assert Dropout(texts["bpe"], 0.0).encode(lines, np.random.default_rng(0)) == texts[
-        "bpe"
-    ].encode(lines)
+    assert rows(Dropout(texts["bpe"], 0.0), lines) == texts["bpe"].encode(lines)
 
 
 def test_dropout_follows_the_seed_and_nothing_else(texts):
     lines = LINES[:100]
     used = Dropout(texts["bpe"], 0.3)
-    used.encode(lines, np.random.default_rng(7))
+    rows(used, lines, 7)
     fresh = Dropout(texts["bpe"], 0.3)
-    one, two = (d.encode(lines, np.random.default_rng(0)) for d in (used, fresh))
-    assert one == two != fresh.encode(lines, np.random.default_rng(1))
+    one, two = (rows(d, lines) for d in (used, fresh))
+    assert one == two != rows(fresh, lines, 1)
+
+
+def test_dropout_of_a_row_does_not_depend_on_the_others(texts):
+    ids = texts["bpe"].encode(LINES[:40])
+    drop = Dropout(texts["bpe"], 0.3)
+    whole = drop.recut(ids, draws(ids))
+    assert texts["bpe"].decode(whole) == LINES[:40] and whole != ids
+    for part, parts in ((0, 2), (1, 2), (3, 5)):
+        assert drop.recut(ids[part::parts], draws(ids)[part::parts]) == whole[part::parts]
 
 
 def test_dropout_leaves_the_unknown_unknown():
     text = learn(LINES, small("bpe", bytes=False))
     ids = text.encode(["one 語 two"])[0]
     assert UNK in ids
-    cut = Dropout(text, 0.5).recut([ids, []], np.random.default_rng(0))
+    cut = Dropout(text, 0.5).recut([ids, []], draws([ids, []]))
     assert cut[0].count(UNK) == ids.count(UNK)
     assert text.decode(cut) == text.decode([ids, []])
 

@@ -63,8 +63,16 @@ const sameTokens = look =>
 const strongest = (weights, many) => Array.from(weights.keys())
   .sort((one, two) => weights[two] - weights[one]).slice(0, many);
 
+/** What rows and columns can stand for: whether pieces of one can be joined. */
+const AXES = {
+  words: { joins: true },
+  sentences: { joins: false },
+};
+const joins = kind => AXES[kind ?? "words"]?.joins ?? false;
+
 /** The places of the pieces of each word. */
-function wordsOf(tokens) {
+function wordsOf(tokens, kind) {
+  if (!joins(kind)) return tokens.map((_, at) => [at]);
   const marked = tokens.some(token => /^[▁Ġ]/.test(token));
   const found = [];
   tokens.forEach((token, at) => {
@@ -108,7 +116,7 @@ function picture(look, head, words) {
   const key = `${head} ${words}`;
   if (!known.has(key)) {
     const weights = head === "mean" ? average(look.weights) : look.weights[head];
-    const rows = wordsOf(look.rows), columns = wordsOf(look.columns);
+    const rows = wordsOf(look.rows, look.row_kind), columns = wordsOf(look.columns, look.column_kind);
     known.set(key, words
       ? { rows: rows.map(pieces => spell(look.rows, pieces)), first: rows.map(pieces => pieces[0]),
           columns: columns.map(pieces => spell(look.columns, pieces)), weights: join(weights, rows, columns) }
@@ -576,7 +584,8 @@ function controls(page, kinds) {
   const one = ["heads", "matrix", "step"].includes(page.view), mean = ["heads", "matrix"].includes(page.view);
   const layers = page.stack.map(look => [look.layer, `${look.layer + 1}`]);
   if (mean) layers.push(["mean", page.kind.endsWith("cross") ? "alignment (mean of heads and layers)" : "mean of heads and layers"]);
-  const pieces = page.stack.some(look => [...look.rows, ...look.columns].some(token => /^(▁|Ġ|##)/.test(token)));
+  const pieces = page.stack.some(look => [...(joins(look.row_kind) ? look.rows : []), ...(joins(look.column_kind) ? look.columns : [])]
+    .some(token => /^(▁|Ġ|##)/.test(token)));
   return make("div.controls", {},
     kinds.length > 1 ? choose(page, "kind", "attention", kinds.map(kind => [kind, kind]), page.kind) : null,
     one ? choose(page, "layer", "layer", layers, page.layer) : null,
