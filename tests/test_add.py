@@ -84,26 +84,31 @@ def test_a_new_kind_of_thing_costs_what_the_page_says(house):
     assert changed == {"regard/batch.py", "regard/tasks/__init__.py", views, doors}
 
 
-def test_it_trains_answers_is_drawn_and_served(house):
-    folder = house[0]
+@pytest.fixture(scope="module")
+def said(house):
+    """What the page's commands print, one after the other."""
     shell = re.search(r"```sh\n((?:.*\n)*?)```", PAGE.read_text(encoding="utf-8"))[1]
-    python = [sys.executable, "-m", "regard"]
-    said = []
-    for line in shell.splitlines():
-        words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', line)]
-        said.append(run(folder, *python, *words[1:]))
+    words = [re.findall(r'"[^"]*"|\S+', line) for line in shell.splitlines()]
+    command = [sys.executable, "-m", "regard"]
+    return [run(house[0], *command, *(word.strip('"') for word in line[1:])) for line in words]
+
+
+def test_it_trains_answers_and_is_drawn(house, said):
+    folder = house[0]
     assert said[1].split() == ["up", "down"]
     results = json.loads((folder / "runs/series/results.json").read_text())
     assert results["test"]["accuracy"] > 90
     page = (folder / "see.html").read_text(encoding="utf-8")
     assert '"row_kind": "numbers"' in page or '"row_kind":"numbers"' in page
-    answers, gives = json.loads(run(folder, sys.executable, "-c", SERVED, "runs/series"))
+    assert "series" in (folder / "runs/series/README.md").read_text(encoding="utf-8")
+
+
+def test_it_is_served(house, said):
+    answers, gives = json.loads(run(house[0], sys.executable, "-c", SERVED, "runs/series"))
     assert answers == ["up", "down"] and gives["kind"] == "numbers"
-    card = (folder / "runs/series/README.md").read_text(encoding="utf-8")
-    assert "series" in card
 
 
-def test_its_mistakes_are_told_in_one_sentence(house):
+def test_its_mistakes_are_told_in_one_sentence(house, said):
     folder = house[0]
     env = {**os.environ, "PYTHONPATH": str(folder)}
     said = '[task]\nkind="series"\n[data]\ntrain="train.txt"\n[model]\nkind="gpt"\n'

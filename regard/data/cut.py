@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,30 +35,26 @@ class Cut:
         return replace(self, starts=self.starts[rows])
 
 
-class Rows(Protocol):
-    """What a batch is made of: any sequence of which every n-th can be taken, for a rank."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, rows: slice, /) -> Any: ...
+Picked = TypeVar("Picked", covariant=True)
 
 
-class Plan(Protocol):
-    """Which rows make up which batch."""
+class Plan(Protocol[Picked]):
+    """Which rows make up which batch; what is picked for one is whatever the task makes it of."""
 
     batches: int  # an epoch
 
-    def epoch(self, number: int) -> Sequence[Any]:
+    def epoch(self, number: int) -> Sequence[Picked]:
         """The rows of every batch, in the order they are used."""
 
-    def largest(self) -> Any:
+    def largest(self) -> Picked:
         """The worst batch there can be, to try memory with before the work begins."""
 
-    def usual(self) -> Any:
+    def usual(self) -> Picked:
         """A batch to count FLOPs a token on; running text is all alike."""
         return self.largest()
 
 
-class Stream(Plan):
+class Stream(Plan[Cut]):
     """The text as `rows` long strips, read side by side, `context` tokens at a time.
 
     What a model carries from one batch it takes into the next. With `vary`, lengths are drawn
@@ -99,7 +95,7 @@ class Stream(Plan):
         return Cut(np.arange(self.rows, dtype=np.int64) * self.strip, longest)
 
 
-class Windows(Plan):
+class Windows(Plan[Cut]):
     """Pieces of `context` tokens, from anywhere: each epoch shifts the grid, then shuffles it."""
 
     def __init__(self, size: int, rows: int, context: int, seed: int) -> None:
@@ -121,7 +117,10 @@ class Windows(Plan):
         return Cut(np.zeros(self.rows, np.int64), self.context)
 
 
-class Packed(Plan):
+Packs = list[list[tuple[int, int]]]  # pieces of documents, row by row: from, and how many tokens
+
+
+class Packed(Plan[Packs]):
     """Whole documents packed into rows, best fit first; longer ones are cut into rows of their own.
 
     A document lies between two of `starts`. Its end begins the next in its row, so behind a piece
@@ -181,7 +180,7 @@ def check_size(size: int, where: str) -> None:
         )
 
 
-class Pieces(Plan):
+class Pieces(Plan[list[tuple[int, int]]]):
     """Pieces of one length out of each text, so that no row holds two; shuffled in every epoch."""
 
     def __init__(self, starts: Any, length: int, rows: int, seed: int) -> None:

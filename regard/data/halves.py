@@ -22,7 +22,7 @@ class Half(NamedTuple):
     follows: int  # 1 or 0; -1: there is one text
 
 
-class Halves(Plan):
+class Halves(Plan[list[Half]]):
     """Rows as full as can be: each goes on where the one before it in its text ended.
 
     Half of the pairs are cut out of one text at the end of a sentence; the others have a second

@@ -17,7 +17,7 @@ from .. import config as recipes
 from ..batch import Label
 from ..decode import Settings as Decode
 from ..errors import RunError
-from ..tasks import TASKS, Task
+from ..tasks import TASKS, AnyTask
 from ..tasks.task import HasText, Imports, Labels, Streams, Writes
 from ..text import Frame, Text
 from ..training import checkpoint
@@ -269,7 +269,7 @@ def make_recipe(
 
 def make_task(
     recipe: Recipe, texts: list[Any], config: Config, folder: Path, shapes: Mapping[str, Tensor]
-) -> Task:
+) -> AnyTask:
     kind, labels = TASKS[recipe.task_kind], list[str]()
     if kind.names_classes:
         kinds = ("single_label_classification", "multi_label_classification", "regression")

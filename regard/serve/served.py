@@ -22,8 +22,8 @@ from ..errors import InputError
 from ..see.run import Run
 from ..tasks.growing import Growing
 from ..tasks.task import Writes
-from ..tasks.translate import GREEDY
 from ..tasks.writer import as_prompt
+from ..tasks.writing import GREEDY
 from ..text import Text
 from .limits import Limits
 

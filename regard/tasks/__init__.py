@@ -10,11 +10,11 @@ from .prediction import Prediction
 from .spans import Spans
 from .story import Story
 from .tag import Tag
-from .task import Task
+from .task import AnyTask, Task
 from .text_to_text import TextToText
 from .translate import Translate
 
-TASKS: dict[str, type[Task]] = {
+TASKS: dict[str, type[AnyTask]] = {
     "translate": Translate,
     "language": Language,
     "permute": Permute,
@@ -28,4 +28,4 @@ TASKS: dict[str, type[Task]] = {
     "embed": Embed,
 }
 
-__all__ = ["TASKS", "Prediction", "Task"]
+__all__ = ["TASKS", "AnyTask", "Prediction", "Task"]

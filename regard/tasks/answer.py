@@ -19,7 +19,7 @@ from ..batch import Batch, Ids, Sizes, Span
 from ..data import squad
 from ..data.cut import Plan
 from ..data.examples import Data, Examples, chunks
-from ..data.order import Order, Repeated
+from ..data.order import Order, Repeated, Rows
 from ..data.read import Faults
 from ..data.store import Chunk, Store
 from ..data.store import Field as StoreField
@@ -31,8 +31,8 @@ from ..score.texts import Mean, exact_match, token_f1
 from ..text import Text, learn
 from .form import Form, PairForm, TwoTexts
 from .prediction import Prediction
-from .task import Measured, Rng, Scores
-from .texts import Rows, TextTask, TokenRow, longest_first, windows
+from .task import Measured, Rng, Scores, Sections
+from .texts import TextTask, TokenRow, longest_first, windows
 
 Place = tuple[int, int]  # from a character, up to another
 
@@ -74,7 +74,7 @@ class AnswerSettings:
     nothing: Annotated[float, "how much better than none an answer must score (SQuAD 2.0)"] = 0.0
 
 
-class Answer(TextTask):
+class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
     """Answers that stand in a text; scored by exact match and F1 as SQuAD has them."""
 
     Settings = AnswerSettings
@@ -97,20 +97,26 @@ class Answer(TextTask):
         return self.sizes_for(Span, 2)
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[squad.Question]:
+    def read(
+        settings: AnswerSettings, files: Sequence[Path], faults: Faults
+    ) -> Iterator[squad.Question]:
         return squad.read(files, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: AnswerSettings) -> str:
         return ""
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def learn(
+        cls, settings: AnswerSettings, sections: Sections, examples: Examples[squad.Question]
+    ) -> Self:
         every = (line for row in examples for line in (row.question, row.context))
         return cls.adopt(settings, learn(every, sections["text"]), examples)
 
     @classmethod
-    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Self:
+    def adopt(
+        cls, settings: AnswerSettings, text: Text, examples: Examples[squad.Question]
+    ) -> Self:
         """With a vocabulary that is there already; whether there may be no answer is learned."""
         return cls(settings, text, any(not row.answers for row in examples))
 
@@ -120,12 +126,16 @@ class Answer(TextTask):
 
     @classmethod
     def imported(
-        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: AnswerSettings,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
     ) -> Self:
         return cls(settings, texts[0])
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: AnswerSettings, sections: Sections, folder: Path) -> Self:
         path = folder / "labels.json"
         none = json.loads(path.read_text()).get("may_be_none", True) if path.is_file() else True
         return cls(settings, Text.load(folder / "tokenizer.json"), bool(none))
@@ -145,7 +155,9 @@ class Answer(TextTask):
         ids = self.ids_field
         return {"question": ids, "ids": ids, "places": characters, "answer": characters}
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(
+        self, examples: Examples[squad.Question], longest: int, faults: Faults
+    ) -> Iterator[Chunk]:
         for some in chunks(examples):
             rows = self.tokenise([(example.question, example.context) for example in some])
             yield {
@@ -186,7 +198,7 @@ class Answer(TextTask):
         row = self.frame(asked.question, asked.ids[start:end], self.settings.context)
         return Piece(row, first, asked.places[start:end])
 
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[Rows]:
         pieces = self.stored_pieces(store)
         return Repeated(Order(pieces[:, 3:].astype(np.int32), budget, seed), pieces)
 
@@ -197,7 +209,7 @@ class Answer(TextTask):
         for rows in longest_first(pieces[:, 3], budget):
             yield self.batch(store, pieces[rows])
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Span]:
+    def batch(self, store: Store, rows: Rows, rng: Rng | None = None) -> Batch[Ids, Span]:
         pieces = [
             self.piece(self.stored_question(store, row), start, end)
             for row, start, end, _ in rows.tolist()
@@ -212,7 +224,7 @@ class Answer(TextTask):
         return Batch(read, Span(span, allowed(read.ids.shape[1], window.view(-1, 2))))
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Span]:
+    def sample_batch(settings: AnswerSettings, budget: int) -> Batch[Ids, Span]:
         """Whole rows."""
         width = settings.context
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
@@ -267,7 +279,7 @@ class Answer(TextTask):
 
     # Scores.
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[squad.Question], longest: int | None = None) -> str:
         rows = [row for row in islice(examples, 200) if "\n" not in row.context]
         if not rows:
             return ""

@@ -13,7 +13,9 @@ from annotated_types import Gt, Le
 
 from ..batch import Batch, Ids, Label, Sizes
 from ..data import labelled
+from ..data.cut import Plan
 from ..data.examples import Examples, chunks
+from ..data.order import Order, Rows
 from ..data.read import Faults
 from ..data.store import Chunk, Store, ids_below
 from ..data.store import Field as StoreField
@@ -23,8 +25,8 @@ from ..text import Text, learn
 from .form import Form, LineForm, PairForm, TwoTexts
 from .labels import LabelSettings, LabelTask, Predicts, learn_labels, read_labels
 from .prediction import Prediction
-from .task import Rng
-from .texts import TextTask, TokenRow
+from .task import Rng, Sections
+from .texts import TextTask, TokenRow, longest_first
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,10 @@ class ClassifySettings(LabelSettings):
     ] = 128
 
 
-class Classify(TextTask, LabelTask):
+class Classify(
+    TextTask[ClassifySettings, labelled.Example, Rows],
+    LabelTask[ClassifySettings, labelled.Example, Rows],
+):
     """Labelled texts."""
 
     Settings = ClassifySettings
@@ -71,20 +76,26 @@ class Classify(TextTask, LabelTask):
     # The vocabulary and the labels: from the training examples, kept in the run folder.
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Any]:
+    def read(
+        settings: ClassifySettings, files: Sequence[Path], faults: Faults
+    ) -> Iterator[labelled.Example]:
         return labelled.read(files, settings.text, settings.pair, settings.label, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: ClassifySettings) -> str:
         return repr((settings.text, settings.pair, settings.label))
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def learn(
+        cls, settings: ClassifySettings, sections: Sections, examples: Examples[labelled.Example]
+    ) -> Self:
         lines = (t for row in examples for t in (row.text, row.pair or ""))
         return cls.adopt(settings, learn(lines, sections["text"]), examples)
 
     @classmethod
-    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Self:
+    def adopt(
+        cls, settings: ClassifySettings, text: Text, examples: Examples[labelled.Example]
+    ) -> Self:
         """With a vocabulary that is there already; what the labels are is learned."""
         return cls(settings, text, *learn_labels(settings, examples))
 
@@ -92,7 +103,11 @@ class Classify(TextTask, LabelTask):
 
     @classmethod
     def imported(
-        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: ClassifySettings,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
     ) -> Self:
         """As somebody else's config.json has it."""
         kinds: dict[Any, Predicts] = {
@@ -106,7 +121,7 @@ class Classify(TextTask, LabelTask):
         return {**super().artefacts(), **self.label_artefacts()}
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: ClassifySettings, sections: Sections, folder: Path) -> Self:
         kept = read_labels(folder)
         text = Text.load(folder / "tokenizer.json")
         return cls(settings, text, kept["predicts"], kept["labels"], kept["weights"])
@@ -121,7 +136,9 @@ class Classify(TextTask, LabelTask):
     def marks(self) -> tuple[str, ...]:
         return (*super().marks, self.predicts, repr(self.labels))
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(
+        self, examples: Examples[labelled.Example], longest: int, faults: Faults
+    ) -> Iterator[Chunk]:
         for some in chunks(examples):
             known = [(row, self.label_of(row, faults)) for row in some]
             kept = [(row, label) for row, label in known if label is not None]
@@ -140,11 +157,22 @@ class Classify(TextTask, LabelTask):
             twos = self.text.encode([example.pair or "" for example in texts])
         return [self.frame(*both, self.settings.context) for both in zip(ones, twos, strict=True)]
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Label]:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[Rows]:
+        """Batches of about one length."""
+        return Order(store.lengths("ids")[:, None], budget, seed)
+
+    def evaluation_batches(
+        self, store: Store, budget: int, thorough: bool = False
+    ) -> Iterator[Batch[Ids, Label]]:
+        """Every row once, the longest first."""
+        for rows in longest_first(store.lengths("ids"), budget):
+            yield self.batch(store, rows)
+
+    def batch(self, store: Store, rows: Rows, rng: Rng | None = None) -> Batch[Ids, Label]:
         return Batch(self.stored(store, rows), self.asked(store, rows))
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Label]:
+    def sample_batch(settings: ClassifySettings, budget: int) -> Batch[Ids, Label]:
         """Texts of 32 tokens."""
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
@@ -170,6 +198,6 @@ class Classify(TextTask, LabelTask):
         one, two = given if isinstance(given, TwoTexts) else (given, None)
         return self.framed([labelled.Example(one, two, None, "")])[0]
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[labelled.Example], longest: int | None = None) -> str:
         first = next(iter(examples))
         return first.text if first.pair is None else f"{first.text}\t{first.pair}"

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from ..batch import Batch, Ids, Nothing, Sizes
 from ..data import labelled
+from ..data.cut import Plan
 from ..data.examples import Data, Examples, chunks
+from ..data.order import Order, Rows
 from ..data.read import Faults
 from ..data.store import Chunk, Store
 from ..data.store import Field as StoreField
@@ -29,7 +31,7 @@ from ..text import Text
 from .form import Form, TextForm
 from .labels import as_number
 from .prediction import Prediction
-from .task import Measured, Scores
+from .task import Measured, Rng, Scores, Sections
 from .texts import TextTask, TokenRow
 
 
@@ -44,7 +46,7 @@ class EmbedSettings:
     context: Annotated[int, Gt(3), Le(2**20), "longest text in tokens; the rest is cut"] = 256
 
 
-class Embed(TextTask):
+class Embed(TextTask[EmbedSettings, labelled.Example, Rows]):
     """A vector for each text; scored by how cosines agree with people's judgement."""
 
     Settings = EmbedSettings
@@ -65,32 +67,38 @@ class Embed(TextTask):
         return self.sizes_for(Nothing)
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[labelled.Example]:
+    def read(
+        settings: EmbedSettings, files: Sequence[Path], faults: Faults
+    ) -> Iterator[labelled.Example]:
         return labelled.read(files, settings.text, settings.pair, settings.label, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: EmbedSettings) -> str:
         return repr((settings.text, settings.pair, settings.label))
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Any) -> NoReturn:
+    def learn(cls, settings: EmbedSettings, sections: Sections, examples: Any) -> NoReturn:
         raise RecipeError(
             "task.kind=embed is for encoders that are trained already: `regard import` makes such "
             "a run; to train one on labelled pairs, use classify with task.pair."
         )
 
     @classmethod
-    def adopt(cls, settings: Any, text: Text, examples: Any) -> NoReturn:
+    def adopt(cls, settings: EmbedSettings, text: Text, examples: Any) -> NoReturn:
         cls.learn(settings, {}, examples)
 
     @classmethod
     def imported(
-        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: EmbedSettings,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
     ) -> Self:
         return cls(settings, texts[0])
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: EmbedSettings, sections: Sections, folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"))
 
     # The store has what scoring needs; an embedder is not trained.
@@ -99,7 +107,9 @@ class Embed(TextTask):
     def fields(self) -> Mapping[str, StoreField]:
         return {"ids": self.ids_field, "pair": self.ids_field, "label": StoreField("float32")}
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(
+        self, examples: Examples[labelled.Example], longest: int, faults: Faults
+    ) -> Iterator[Chunk]:
         for some in chunks(examples):
             kept = []
             for example in some:
@@ -114,6 +124,14 @@ class Embed(TextTask):
                 "label": [[float(example.label)] for example in kept],
             }
 
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[Rows]:
+        return Order(store.lengths("ids")[:, None], budget, seed)
+
+    def batch(self, store: Store, rows: Rows, rng: Rng | None = None) -> Batch[Ids, Nothing]:
+        ids = [store.row("ids", int(row)) for row in rows]
+        framed = [self.frame(one, None, self.settings.context) for one in ids]
+        return Batch(self.rows_as_ids(framed), Nothing())
+
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
     ) -> Iterator[Batch[Ids, Nothing]]:
@@ -121,7 +139,7 @@ class Embed(TextTask):
         return iter(())
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Nothing]:
+    def sample_batch(settings: EmbedSettings, budget: int) -> Batch[Ids, Nothing]:
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
         return Batch(Ids(ids, torch.full((len(ids),), width), ids), Nothing())
@@ -153,7 +171,7 @@ class Embed(TextTask):
 
     # Scores.
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[labelled.Example], longest: int | None = None) -> str:
         first: str = next(iter(examples)).text
         return first
 

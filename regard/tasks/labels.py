@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..batch import Label
 from ..data.examples import Data, Examples
+from ..data.order import Rows
 from ..data.read import Faults, read_json
 from ..data.store import Field, Store, ids_below
 from ..decode import Settings as Decode
@@ -26,7 +27,7 @@ from ..score.classes import Confusion, ManyLabels
 from ..score.interval import hundredths
 from ..score.numbers import Correlation
 from .prediction import Prediction
-from .task import Measured, Scores, Task
+from .task import Measured, P, R, Scores, Task
 
 Predicts = Literal["class", "classes", "number"]
 Judged = Confusion | ManyLabels | Correlation
@@ -52,7 +53,21 @@ class LabelSettings:
     positive: Annotated[str, "f1 of two classes: which is found; empty: the second by name"] = ""
 
 
-class LabelTask(Task):
+class Labelled(Protocol):
+    """An example that has a label."""
+
+    @property
+    def label(self) -> Any:
+        """As the file has it."""
+
+    @property
+    def where(self) -> str: ...
+
+
+Asks = TypeVar("Asks", bound=LabelSettings)
+
+
+class LabelTask(Task[Asks, R, P]):
     """Labels of examples; scored as GLUE scores them; answers with a label and its probability.
 
     A task says how its examples are read; each of them has a `label` and a `where`.
@@ -98,7 +113,7 @@ class LabelTask(Task):
     def label_field(self) -> Field:
         return Field("float32") if self.predicts == "number" else ids_below(len(self.labels))
 
-    def label_of(self, example: Any, faults: Faults) -> list[Any] | None:
+    def label_of(self, example: Labelled, faults: Faults) -> list[Any] | None:
         """What is right, as numbers; a label never met is a fault."""
         if self.predicts == "number":
             value = as_number(example.label)
@@ -118,7 +133,7 @@ class LabelTask(Task):
             return None
         return [self.number[name] for name in named]
 
-    def asked(self, store: Store, rows: Any) -> Label:
+    def asked(self, store: Store, rows: Rows) -> Label:
         """What is asked of some rows."""
         ones = torch.ones(len(rows))
         if self.predicts == "classes":

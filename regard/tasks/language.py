@@ -14,7 +14,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from ..batch import Batch, Running, Sizes, Tensors, Tokens
 from ..data import running
-from ..data.cut import Cut, Packed, Plan, Stream, Windows, check_size
+from ..data.cut import Cut, Packed, Packs, Plan, Stream, Windows, check_size
 from ..data.examples import Data, Examples
 from ..data.read import Faults, parcels
 from ..data.store import Chunk, Column, Field, Store, ids_below
@@ -23,7 +23,7 @@ from ..errors import DataError, InputError
 from ..model import Model
 from ..text import PAD, Text, learn
 from ..text import Settings as TextSettings
-from .task import Axis, Measured, Rng, Scores
+from .task import Axis, Measured, Rng, Scores, Sections
 from .writer import Writer
 
 STREAMS = 10  # strips that validation data are read in while training; a final score reads one
@@ -47,7 +47,7 @@ class LanguageSettings:
     ] = 0
 
 
-class Language(Writer):
+class Language(Writer[LanguageSettings, running.Piece, Cut | Packs]):
     """One stream of tokens; scored by perplexity; answers with how a text goes on."""
 
     Settings: ClassVar[type] = LanguageSettings
@@ -72,26 +72,34 @@ class Language(Writer):
     # The vocabulary: learned from the training files, kept in the run folder.
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[running.Piece]:
+    def read(
+        settings: LanguageSettings, files: Sequence[Path], faults: Faults
+    ) -> Iterator[running.Piece]:
         return running.pieces(files, settings.lines, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: LanguageSettings) -> str:
         return str(settings.lines)
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def learn(
+        cls, settings: LanguageSettings, sections: Sections, examples: Examples[running.Piece]
+    ) -> Self:
         text = learn((piece.text for piece in examples), sections["text"])
         return cls(settings, text, unit_of(sections["text"]))
 
     @classmethod
     def imported(
-        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: LanguageSettings,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
     ) -> Self:
         return cls(settings, texts[0])
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: LanguageSettings, sections: Sections, folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"), unit_of(sections["text"]))
 
     @property
@@ -109,7 +117,9 @@ class Language(Writer):
     def marks(self) -> tuple[str, ...]:
         return (self.text.tokenizer.to_str(),)
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(
+        self, examples: Examples[running.Piece], longest: int, faults: Faults
+    ) -> Iterator[Chunk]:
         for pieces in parcels(examples, lambda piece: len(piece.text), 1000):
             rows = self.text.encode([piece.text for piece in pieces])
             yield {
@@ -122,7 +132,7 @@ class Language(Writer):
     def check(self, store: Store, where: str) -> None:
         check_size(len(store.flat("text")), where)
 
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[Cut | Packs]:
         """Which rows make up which batch."""
         s, size = self.settings, len(store.flat("text"))
         rows = budget // s.context
@@ -142,7 +152,7 @@ class Language(Writer):
         ended = flat[starts[1:] - 1] == self.text.eos
         return Packed(starts, ended, rows, self.settings.context, seed)
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Any, Tokens]:
+    def batch(self, store: Store, rows: Cut | Packs, rng: Rng | None = None) -> Batch[Any, Tokens]:
         flat = store.flat("text")
         if not isinstance(rows, Cut):
             return self._packed(flat, rows)
@@ -211,7 +221,7 @@ class Language(Writer):
             yield replace(batch, asked=replace(batch.asked, label_range=new_range))
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[Any, Tokens]:
+    def sample_batch(settings: LanguageSettings, budget: int) -> Batch[Any, Tokens]:
         rows = max(1, budget // settings.context)
         ids = torch.zeros(rows, settings.context, dtype=torch.long)
         return Batch(Running(ids), Tokens(ids, torch.tensor([[0, settings.context]] * rows)))
@@ -269,7 +279,7 @@ class Language(Writer):
             "examples": texts,
         }
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[running.Piece], longest: int | None = None) -> str:
         """A prompt: the first words of a line of middling length, as many as can be placed."""
         for piece in examples:
             for line in piece.text.split("\n"):

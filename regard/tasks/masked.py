@@ -19,7 +19,7 @@ from ..batch import Batch, Hidden, Ids, Nothing, Sizes
 from ..data import running
 from ..data.cut import Plan
 from ..data.examples import Data, Examples
-from ..data.halves import Halves
+from ..data.halves import Half, Halves
 from ..data.read import Faults, parcels
 from ..data.running import WHERE, Documents
 from ..data.store import Chunk, Store
@@ -31,7 +31,7 @@ from ..score.interval import proportion
 from ..text import HIDDEN, Text, learn
 from .form import Form, TextForm
 from .prediction import Prediction
-from .task import Measured, Rng, Scores
+from .task import Measured, Rng, Scores, Sections
 from .texts import TextTask, TokenRow
 
 
@@ -51,7 +51,7 @@ class MaskedSettings:
 SWEPT = 16  # rows that are scored at a time
 
 
-class MaskedWords(TextTask):
+class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
     """BERT's pre-training (Devlin et al. 2019, section 3.1); scored by how many words it tells."""
 
     Settings = MaskedSettings
@@ -81,30 +81,40 @@ class MaskedWords(TextTask):
         return TextForm("text with masks to fill")
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[running.Sentence]:
+    def read(
+        settings: MaskedSettings, files: Sequence[Path], faults: Faults
+    ) -> Iterator[running.Sentence]:
         return running.sentences(files, settings.documents, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: MaskedSettings) -> str:
         return str(settings.documents)
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def learn(
+        cls, settings: MaskedSettings, sections: Sections, examples: Examples[running.Sentence]
+    ) -> Self:
         sentences = (sentence.text for sentence in examples)
         return cls(settings, learn(sentences, sections["text"], [HIDDEN]))
 
     @classmethod
-    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Self:
+    def adopt(
+        cls, settings: MaskedSettings, text: Text, examples: Examples[running.Sentence]
+    ) -> Self:
         return cls(settings, text)
 
     @classmethod
     def imported(
-        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: MaskedSettings,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
     ) -> Self:
         return cls(settings, texts[0])
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: MaskedSettings, sections: Sections, folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"))
 
     @property
@@ -121,7 +131,9 @@ class MaskedWords(TextTask):
     def marks(self) -> tuple[str, ...]:
         return (self.text.tokenizer.to_str(),)
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(
+        self, examples: Examples[running.Sentence], longest: int, faults: Faults
+    ) -> Iterator[Chunk]:
         waits = False
         for chunk in parcels(examples, lambda sentence: len(sentence.text), 5000):
             ids = self.text.encode([sentence.text for sentence in chunk])
@@ -144,7 +156,7 @@ class MaskedWords(TextTask):
         edges = (f.first, f.between, f.end) if self.settings.next else (f.first, f.last)
         return self.settings.context - sum(map(len, edges))
 
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[list[Half]]:
         rows = budget // self.settings.context
         if rows < 1:
             raise DataError(
@@ -165,7 +177,7 @@ class MaskedWords(TextTask):
             own = [np.random.default_rng((0, first + i)) for i in range(len(rows))]
             yield self.batch(store, rows, own)
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Hidden]:
+    def batch(self, store: Store, rows: list[Half], rng: Rng | None = None) -> Batch[Ids, Hidden]:
         flat = store.flat("text")
         framed = []
         for row in rows:
@@ -203,7 +215,7 @@ class MaskedWords(TextTask):
         return Batch(read, Hidden(put(places), put(words), put(counts), follows))
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Hidden]:
+    def sample_batch(settings: MaskedSettings, budget: int) -> Batch[Ids, Hidden]:
         rows = max(1, budget // settings.context)
         count = max(1, round(settings.hidden * settings.context))
         ids = torch.zeros(rows, settings.context, dtype=torch.long)
@@ -263,7 +275,7 @@ class MaskedWords(TextTask):
 
     # Scores.
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[running.Sentence], longest: int | None = None) -> str:
         name = self.text.tokens([self.text.mask])[0].strip()
         for sentence in examples:
             words = sentence.text.split()

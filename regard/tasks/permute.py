@@ -10,6 +10,7 @@ import torch
 from annotated_types import Gt
 
 from ..batch import Batch, Permuted, Running, Tokens
+from ..data.cut import Cut, Packs
 from ..data.store import Store
 from ..errors import RecipeError
 from .language import Language, LanguageSettings
@@ -41,13 +42,14 @@ class Permute(Language):
     asks = Permuted
     draws = True
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Any, Tokens]:
+    def batch(self, store: Store, rows: Cut | Packs, rng: Rng | None = None) -> Batch[Any, Tokens]:
         plain = super().batch(store, rows, rng)
         # Scoring goes from left to right.
         return plain if rng is None else permuted(plain, self.settings.predicted, rng)
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[Any, Tokens]:
+    def sample_batch(settings: LanguageSettings, budget: int) -> Batch[Any, Tokens]:
+        assert isinstance(settings, PermuteSettings)
         plain = Language.sample_batch(settings, budget)
         rng = [np.random.default_rng(row) for row in range(len(plain))]
         return permuted(plain, settings.predicted, rng)

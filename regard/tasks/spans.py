@@ -25,8 +25,9 @@ from ..errors import DataError
 from ..model import Model
 from ..text import Text, learn
 from .form import Form, TextForm
-from .task import Measured, Rng, Scores
-from .text_to_text import SENTINELS, TextToText
+from .task import Measured, Rng, Scores, Sections
+from .text_to_text import SENTINELS
+from .writing import WritingTask
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,12 @@ class SpansSettings:
     span: Annotated[float, Ge(1), "tokens that are left out in one place, in the mean"] = 3.0
 
 
+Piece = list[tuple[int, int]]  # from one token, up to another, row by row
+
 SENTINEL = re.compile(r"(<extra_id_\d\d?>)")
 
 
-class Spans(TextToText):
+class Spans(WritingTask[SpansSettings, running.Document, Piece]):
     """T5's pre-training (Raffel et al. 2020, section 3.1.4): sentinels stand for what is left out.
 
     `Thank you <0> me to your party <1> week .` is read, `<0> for inviting <1> last <2>` is written.
@@ -52,16 +55,21 @@ class Spans(TextToText):
     Example = running.Document
     metric, higher_is_better = "perplexity", False
     wanted = "a text"
-    recuts = False
+    keeps = ("tokenizer.json",)
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "train": {"smoothing": 0.0},
         "decode": {"kind": "greedy"},
     }
 
     def __init__(
-        self, settings: Any, text: Text, target: Text | None = None, dropout: float = 0.0
+        self,
+        settings: SpansSettings,
+        text: Text,
+        target: Text | None = None,
+        dropout: float = 0.0,
     ) -> None:
-        super().__init__(settings, text, target, dropout)
+        super().__init__(settings, text, target or text, dropout)
+        self.text = text
         ids = [text.tokenizer.token_to_id(name) for name in SENTINELS]
         if any(i is None for i in ids):
             raise DataError(f"the vocabulary must have {SENTINELS[0]} to {SENTINELS[-1]}.")
@@ -73,15 +81,33 @@ class Spans(TextToText):
         return TextForm("text with <extra_id_0> where something is left out")
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Any]:
+    def read(
+        settings: SpansSettings, files: Sequence[Path], faults: Faults
+    ) -> Iterator[running.Document]:
         return running.texts(files, settings.documents, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: SpansSettings) -> str:
         return str(settings.documents)
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def load(cls, settings: SpansSettings, sections: Sections, folder: Path) -> Self:
+        return cls(settings, Text.load(folder / "tokenizer.json"))
+
+    @classmethod
+    def imported(
+        cls,
+        settings: SpansSettings,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
+    ) -> Self:
+        return cls(settings, texts[0])
+
+    @classmethod
+    def learn(
+        cls, settings: SpansSettings, sections: Sections, examples: Examples[running.Document]
+    ) -> Self:
         texts = (document.text for document in examples)
         return cls(settings, learn(texts, sections["text"], SENTINELS))
 
@@ -91,10 +117,12 @@ class Spans(TextToText):
     def fields(self) -> Mapping[str, Field]:
         return {"text": ids_below(self.text.size)}
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(
+        self, examples: Examples[running.Document], longest: int, faults: Faults
+    ) -> Iterator[Chunk]:
         return ({"text": self.text.encode([document.text])} for document in examples)
 
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[Piece]:
         context = self.settings.context
         if budget < context:
             raise DataError(
@@ -119,7 +147,7 @@ class Spans(TextToText):
             some = pieces[first : first + rows]
             yield self.batch(store, some, [np.random.default_rng(begin) for begin, _ in some])
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Words]:
+    def batch(self, store: Store, rows: Piece, rng: Rng | None = None) -> Batch[Ids, Words]:
         flat, own = store.flat("text"), rng or [np.random.default_rng(0) for _ in rows]
         both = [
             self.corrupt(flat[a:b].tolist(), draw) for (a, b), draw in zip(rows, own, strict=True)
@@ -142,7 +170,7 @@ class Spans(TextToText):
         return source, [*target, self.sentinels[spans]]
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Words]:
+    def sample_batch(settings: SpansSettings, budget: int) -> Batch[Ids, Words]:
         rows = max(1, budget // settings.context)
         source = torch.zeros(rows, settings.context, dtype=torch.long)
         width = max(4, round(settings.context * settings.hidden * (1 + 1 / settings.span)))
@@ -179,7 +207,7 @@ class Spans(TextToText):
             "examples": len(data.examples),
         }
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[running.Document], longest: int | None = None) -> str:
         for document in examples:
             words = document.text.split()[:12]
             if len(words) >= 6:

@@ -19,7 +19,7 @@ from ..data import babi
 from ..data.babi import Told, one_word, parse, words
 from ..data.cut import Plan
 from ..data.examples import Data, Examples
-from ..data.order import Shuffled
+from ..data.order import Rows, Shuffled
 from ..data.read import Faults, parcels
 from ..data.store import Chunk, Store, ids_below
 from ..data.store import Field as StoreField
@@ -33,7 +33,7 @@ from ..text import Settings as TextSettings
 from ..text import Text, learn
 from .form import Form, TextForm
 from .prediction import Prediction
-from .task import Axis, Measured, Rng, Scores, Task
+from .task import Axis, Measured, Rng, Scores, Sections, Task
 
 PASS = 5.0  # per cent of wrong answers at which a task counts as solved
 CHUNK = 1000  # questions tokenised or answered at a time
@@ -48,7 +48,7 @@ class StorySettings:
     sentences: Annotated[int, Gt(0), Le(10**5), "the newest so many sentences are kept"] = 50
 
 
-class Story(Task):
+class Story(Task[StorySettings, Told, Rows]):
     """Questions about stories; scored by accuracy, task by task; answers with a word."""
 
     Settings = StorySettings
@@ -79,15 +79,15 @@ class Story(Task):
     # The vocabulary: words and answers in one.
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Told]:
+    def read(settings: StorySettings, files: Sequence[Path], faults: Faults) -> Iterator[Told]:
         return babi.read(files, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: StorySettings) -> str:
         return ""
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def learn(cls, settings: StorySettings, sections: Sections, examples: Examples[Told]) -> Self:
         if sections["text"].kind != "spaced":
             raise RecipeError("text.kind: a story is read word by word; leave it at 'spaced'.")
 
@@ -110,7 +110,7 @@ class Story(Task):
         return {"tokenizer.json": self.text.tokenizer.to_str(pretty=True)}
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: StorySettings, sections: Sections, folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"))
 
     # Batches.
@@ -124,7 +124,7 @@ class Story(Task):
     def marks(self) -> tuple[str, ...]:
         return (self.text.tokenizer.to_str(), repr(self.settings))
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(self, examples: Examples[Told], longest: int, faults: Faults) -> Iterator[Chunk]:
         for some in parcels(examples, lambda example: len(example.story), CHUNK):
             rows = []
             for example in some:
@@ -151,7 +151,7 @@ class Story(Task):
             "answer": answer[:1] or [self.text.unk],
         }
 
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[Rows]:
         """Batches of `budget` answers."""
         return Shuffled(store.lengths("words") + store.lengths("question"), budget, seed)
 
@@ -163,7 +163,7 @@ class Story(Task):
         for start in range(0, len(rows), budget):
             yield self.batch(store, rows[start : start + budget])
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[StoryBatch, Tokens]:
+    def batch(self, store: Store, rows: Rows, rng: Rng | None = None) -> Batch[StoryBatch, Tokens]:
         return arrange({name: store.padded(name, rows, [], [])[0] for name in NAMES})
 
     def stories(self, examples: Sequence[Told]) -> Batch[StoryBatch, Tokens]:
@@ -172,7 +172,7 @@ class Story(Task):
         return arrange({name: pad([row[name] for row in rows]).numpy() for name in NAMES})
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[StoryBatch, Tokens]:
+    def sample_batch(settings: StorySettings, budget: int) -> Batch[StoryBatch, Tokens]:
         """Ten sentences of eight words."""
         sentences = torch.ones(budget, min(10, settings.sentences), 8, dtype=torch.long)
         counts = torch.full((budget,), sentences.shape[1])
@@ -239,7 +239,7 @@ class Story(Task):
 
     # Scores.
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[Told], longest: int | None = None) -> str:
         """The first question with its story, on one line."""
         first = next(iter(examples))
         told = (line if line.endswith((".", "!")) else f"{line}." for line in first.story)

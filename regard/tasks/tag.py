@@ -19,7 +19,7 @@ from ..batch import Batch, Ids, Sizes, Tags
 from ..data import conll
 from ..data.cut import Plan
 from ..data.examples import Data, Examples, chunks
-from ..data.order import Order, Repeated
+from ..data.order import Order, Repeated, Rows
 from ..data.read import Faults
 from ..data.store import Chunk, Store, ids_below
 from ..data.store import Field as StoreField
@@ -33,8 +33,8 @@ from ..text import Text, learn
 from .form import Form, TextForm
 from .labels import read_labels, some_of
 from .prediction import Prediction
-from .task import Measured, Rng, Scores
-from .texts import Rows, TextTask, TokenRow, longest_first, windows
+from .task import Measured, Rng, Scores, Sections
+from .texts import TextTask, TokenRow, longest_first, windows
 
 
 class Words(NamedTuple):
@@ -60,7 +60,7 @@ class TagSettings:
     ] = 128
 
 
-class Tag(TextTask):
+class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
     """Words with tags; scored by whole entities, as seqeval does; answers with a tag a word."""
 
     Settings = TagSettings
@@ -87,20 +87,24 @@ class Tag(TextTask):
     # The vocabulary and the tags: from the training examples, kept in the run folder.
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[conll.Sentence]:
+    def read(
+        settings: TagSettings, files: Sequence[Path], faults: Faults
+    ) -> Iterator[conll.Sentence]:
         return conll.read(files, settings.word, settings.tag, settings.scheme, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: TagSettings) -> str:
         return repr((settings.word, settings.tag, settings.scheme))
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def learn(
+        cls, settings: TagSettings, sections: Sections, examples: Examples[conll.Sentence]
+    ) -> Self:
         text = learn((" ".join(row.words) for row in examples), sections["text"])
         return cls.adopt(settings, text, examples)
 
     @classmethod
-    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Self:
+    def adopt(cls, settings: TagSettings, text: Text, examples: Examples[conll.Sentence]) -> Self:
         """With a vocabulary that is there already; what the tags are is learned."""
         tags = {tag for row in examples for tag in row.tags}
         if settings.scheme != "plain":  # an entity of one word may yet have two
@@ -111,7 +115,11 @@ class Tag(TextTask):
 
     @classmethod
     def imported(
-        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: TagSettings,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
     ) -> Self:
         return cls(settings, texts[0], labels)
 
@@ -120,7 +128,7 @@ class Tag(TextTask):
         return {**super().artefacts(), "labels.json": kept + "\n"}
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: TagSettings, sections: Sections, folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"), read_labels(folder)["labels"])
 
     # Batches: whole sentences in the store; a long one is cut into windows when it is read.
@@ -146,7 +154,9 @@ class Tag(TextTask):
     def marks(self) -> tuple[str, ...]:
         return (*super().marks, repr(self.labels))
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(
+        self, examples: Examples[conll.Sentence], longest: int, faults: Faults
+    ) -> Iterator[Chunk]:
         for some in chunks(examples):
             kept = [example for example in some if self.is_known(example, faults)]
             rows = self.tokenise([example.words for example in kept])
@@ -188,7 +198,7 @@ class Tag(TextTask):
         f = self.text.frame
         return pieces[:, 2] - pieces[:, 1] + len(f.first) + len(f.last)
 
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[Rows]:
         pieces = self.pieces(store.lengths("ids").tolist())
         return Repeated(Order(self.widths(pieces)[:, None].astype(np.int32), budget, seed), pieces)
 
@@ -199,7 +209,7 @@ class Tag(TextTask):
         for rows in longest_first(self.widths(pieces), budget):
             yield self.batch(store, pieces[rows])
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Tags]:
+    def batch(self, store: Store, rows: Rows, rng: Rng | None = None) -> Batch[Ids, Tags]:
         first, framed = len(self.text.frame.first), []
         tags = np.full((len(rows), max(map(int, self.widths(rows)), default=1)), -1, np.int64)
         for place, (row, start, end) in enumerate(rows.tolist()):
@@ -213,7 +223,7 @@ class Tag(TextTask):
         return Batch(self.rows_as_ids(framed), Tags(labels, (labels >= 0).float()))
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> Batch[Ids, Tags]:
+    def sample_batch(settings: TagSettings, budget: int) -> Batch[Ids, Tags]:
         """Sentences of 32 tokens."""
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
@@ -271,7 +281,7 @@ class Tag(TextTask):
 
     # Scores.
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[conll.Sentence], longest: int | None = None) -> str:
         rows = islice(examples, 200)
         short = [" ".join(row.words) for row in rows if 4 <= len(row.words) <= 12]
         return short[0] if short else ""

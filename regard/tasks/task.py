@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -26,6 +26,10 @@ from ..text import Text
 from .form import Form
 from .prediction import Prediction
 
+S = TypeVar("S")  # its settings
+R = TypeVar("R", bound=NamedTuple)  # an example, as its reader has it
+P = TypeVar("P")  # what a plan picks for a batch
+Sections = Mapping[str, Any]  # the task's own sections of a recipe, each as its settings
 Rng = Sequence[np.random.Generator]  # one for each row of a batch
 Scores = dict[str, Any]
 
@@ -46,16 +50,16 @@ class Measured(NamedTuple):
     tokens: int
 
 
-class Task(Protocol):
+class Task(Protocol[S, R, P]):
     """What is read, what is asked of it, how that is scored, and how it is answered."""
 
     Settings: ClassVar[type]
-    Example: ClassVar[type]  # a named tuple: one row as its reader has it
+    Example: ClassVar[type]  # what examples are
     sections: ClassVar[Mapping[str, type]]  # recipe sections of its own: {"text": …} or {}
     keeps: ClassVar[tuple[str, ...]]  # files that it may keep in a run folder
     # What a recipe that says nothing gets, where it is not the usual.
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    settings: Any
+    settings: S
     loss: str  # of `LOSSES`
     metric: str
     higher_is_better: bool = True
@@ -77,16 +81,16 @@ class Task(Protocol):
     # From files to batches.
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Any]:
+    def read(settings: S, files: Sequence[Path], faults: Faults) -> Iterator[R]:
         """The files' examples; what cannot be used is told to `faults`."""
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: S) -> str:
         """Whatever of the settings shapes what is read."""
         return repr(settings)
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def learn(cls, settings: S, sections: Sections, examples: Examples[R]) -> Self:
         """What can only be known from the training examples: a vocabulary, names of classes."""
 
     @property
@@ -97,17 +101,17 @@ class Task(Protocol):
     def marks(self) -> tuple[str, ...]:
         """Whatever of the task shapes what a store keeps."""
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(self, examples: Examples[R], longest: int, faults: Faults) -> Iterator[Chunk]:
         """Examples as rows of those fields."""
 
     def check(self, store: Store, where: str) -> None:
         """Refuse what is too little to learn from."""
         return
 
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[P]:
         """Which rows make up which batch."""
 
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> AnyBatch:
+    def batch(self, store: Store, rows: P, rng: Rng | None = None) -> AnyBatch:
         """Rows of a store; what is drawn of each depends on its own generator alone."""
 
     def evaluation_batches(
@@ -116,7 +120,7 @@ class Task(Protocol):
         """Everything once, always the same."""
 
     @staticmethod
-    def sample_batch(settings: Any, budget: int) -> AnyBatch:
+    def sample_batch(settings: S, budget: int) -> AnyBatch:
         """A batch of the usual shape, to reckon with before there are data."""
 
     # Answers and scores.
@@ -126,7 +130,7 @@ class Task(Protocol):
     ) -> list[Prediction]:
         """An answer to each input; messages count from `first`."""
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[R], longest: int | None = None) -> str:
         """Something to try, as it would be typed; "" where there is nothing."""
 
     def quick_scores(self, model: Model, data: Data, decode: Decode, count: int) -> Scores:
@@ -142,7 +146,7 @@ class Task(Protocol):
         """What a run keeps of it: the contents of files, by name."""
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: S, sections: Sections, folder: Path) -> Self:
         """The task of a run."""
 
     @property
@@ -154,14 +158,14 @@ class Task(Protocol):
 
     @classmethod
     def examples(
-        cls, settings: Any, files: Sequence[Path], cache: Path, faults: Faults
-    ) -> Examples[Any]:
+        cls, settings: S, files: Sequence[Path], cache: Path, faults: Faults
+    ) -> Examples[R]:
         """The files' examples, read now or found in the cache."""
         marks = (cls.__name__, cls.reads_by(settings))
         rows = cls.read(settings, files, faults)
         return read_once(cache, files, cls.Example, marks, rows, faults, cls.wanted)
 
-    def data(self, examples: Examples[Any], cache: Path, longest: int, faults: Faults) -> Data:
+    def data(self, examples: Examples[R], cache: Path, longest: int, faults: Faults) -> Data:
         """Examples with what the task makes of them, made now or found in the cache."""
         marks = (type(self).__name__, self.reads_by(self.settings), *self.marks, str(longest))
         rows = self.encode(examples, longest, faults)
@@ -183,12 +187,15 @@ class Task(Protocol):
 # What only some tasks can do.
 
 
+AnyTask = Task[Any, Any, Any]
+
+
 @runtime_checkable
 class Adopts(Protocol):
     """It can take over the vocabulary of another run, whatever that was asked."""
 
     @classmethod
-    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> Task: ...
+    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> AnyTask: ...
 
 
 @runtime_checkable
@@ -215,7 +222,7 @@ class Imports(Protocol):
     @classmethod
     def imported(
         cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
-    ) -> Task: ...
+    ) -> AnyTask: ...
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..data.cut import Plan
 from ..data.examples import Data, Examples
-from ..data.order import Order, Repeated
+from ..data.order import Order, Repeated, Rows
 from ..data.read import Faults, is_text, parcels
 from ..data.store import Chunk, Field, Store, ids_below
 from ..data.table import rows
@@ -24,8 +24,8 @@ from ..score.interval import hundredths
 from ..score.texts import Mean, rouge
 from ..text import Text, learn
 from .form import Form, TextForm
-from .task import Measured, Scores
-from .translate import GREEDY, Translate
+from .task import Measured, Scores, Sections
+from .writing import GREEDY, PairsTask
 
 SENTINELS = [f"<extra_id_{i}>" for i in range(100)]  # T5's, which stand for what is left out
 Metric = Literal["bleu", "rouge", "accuracy"]
@@ -80,18 +80,23 @@ def read(files: Sequence[Path], settings: TextToTextSettings, faults: Faults) ->
                 yield Row(settings.of("prefix", task) + source, target, task, where)
 
 
-class TextToText(Translate):
+class TextToText(PairsTask[TextToTextSettings, Row]):
     """Any mix of tasks; scored task by task; answers with text (Raffel et al. 2020)."""
 
-    Settings: ClassVar[type] = TextToTextSettings
-    Example: ClassVar[type] = Row
+    Settings = TextToTextSettings
+    Example = Row
     keeps = ("tokenizer.json",)
     metric = "score"
+    recuts = True
     wanted = "a row that can be used"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"decode": {"kind": "greedy"}}
 
     def __init__(
-        self, settings: Any, text: Text, target: Text | None = None, dropout: float = 0.0
+        self,
+        settings: TextToTextSettings,
+        text: Text,
+        target: Text | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__(settings, text, target or text, dropout)
         self.text = text
@@ -101,27 +106,33 @@ class TextToText(Translate):
         return TextForm("text, with its task's prefix")
 
     @staticmethod
-    def read(settings: Any, files: Sequence[Path], faults: Faults) -> Iterator[Any]:
+    def read(settings: TextToTextSettings, files: Sequence[Path], faults: Faults) -> Iterator[Row]:
         return read(files, settings, faults)
 
     @staticmethod
-    def reads_by(settings: Any) -> str:
+    def reads_by(settings: TextToTextSettings) -> str:
         return repr((settings.source, settings.target, settings.prefix))
 
     @classmethod
-    def learn(cls, settings: Any, sections: Mapping[str, Any], examples: Examples[Any]) -> Self:
+    def learn(
+        cls, settings: TextToTextSettings, sections: Sections, examples: Examples[Row]
+    ) -> Self:
         every = (line for row in examples for line in (row.source, row.target))
         text = sections["text"]
         return cls(settings, learn(every, text, SENTINELS), None, text.dropout)
 
     @classmethod
     def imported(
-        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: TextToTextSettings,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
     ) -> Self:
         return cls(settings, texts[0])
 
     @classmethod
-    def load(cls, settings: Any, sections: Mapping[str, Any], folder: Path) -> Self:
+    def load(cls, settings: TextToTextSettings, sections: Sections, folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"), None, sections["text"].dropout)
 
     # Batches: those of a translator, and which task each row is of.
@@ -130,7 +141,7 @@ class TextToText(Translate):
     def fields(self) -> Mapping[str, Field]:
         return {**super().fields, "task": ids_below(2**20)}
 
-    def encode(self, examples: Examples[Any], longest: int, faults: Faults) -> Iterator[Chunk]:
+    def encode(self, examples: Examples[Row], longest: int, faults: Faults) -> Iterator[Chunk]:
         for chunk in parcels(examples, lambda row: len(row.source) + len(row.target), 5000):
             sources = self.text.encode([row.source for row in chunk])
             targets = self.text.encode([row.target for row in chunk])
@@ -150,7 +161,7 @@ class TextToText(Translate):
                 "task": [[task] for _, _, task in kept],
             }
 
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
+    def plan(self, store: Store, budget: int, seed: int) -> Plan[Rows]:
         """Which rows make up which batch; where tasks count alike, small ones are repeated."""
         if self.settings.sample == "size":
             return super().plan(store, budget, seed)
@@ -162,7 +173,7 @@ class TextToText(Translate):
 
     # Scores.
 
-    def example(self, examples: Examples[Any], longest: int | None = None) -> str:
+    def example(self, examples: Examples[Row], longest: int | None = None) -> str:
         first: str = next(iter(examples)).source
         return first
 

@@ -11,16 +11,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..batch import Asked, Batch, Ids, Nothing, Sizes, pad
-from ..data.cut import Plan
-from ..data.order import Order
+from ..data.order import Rows
 from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
 from ..model import Model
 from ..text import Settings as TextSettings
 from ..text import Text
-from .task import Axis, Rng, Task
-
-Rows = NDArray[np.integer[Any]]
+from .task import Axis, P, R, S, Task
 
 
 class TokenRow(NamedTuple):
@@ -30,7 +27,7 @@ class TokenRow(NamedTuple):
     split: int
 
 
-class TextTask(Task):
+class TextTask(Task[S, R, P]):
     """One text or two in a row, each row by itself; a task says what is asked of them."""
 
     sections: ClassVar[Mapping[str, type]] = {"text": TextSettings}
@@ -88,20 +85,6 @@ class TextTask(Task):
         return Ids(ids, lengths, segments(ids.shape[1], splits, lengths))
 
     # Batches.
-
-    def plan(self, store: Store, budget: int, seed: int) -> Plan:
-        """Batches of about one length."""
-        return Order(store.lengths("ids")[:, None], budget, seed)
-
-    def evaluation_batches(
-        self, store: Store, budget: int, thorough: bool = False
-    ) -> Iterator[Batch[Ids, Any]]:
-        """Every row once, the longest first."""
-        for rows in longest_first(store.lengths("ids"), budget):
-            yield self.batch(store, rows)
-
-    def batch(self, store: Store, rows: Any, rng: Rng | None = None) -> Batch[Ids, Any]:
-        return Batch(self.stored(store, rows), Nothing())
 
     def stored(self, store: Store, rows: Rows) -> Ids:
         """Rows of a store that were framed when they were written."""

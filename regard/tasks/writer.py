@@ -19,12 +19,12 @@ from ..text import Text
 from .form import Form, TextForm
 from .growing import Growing, cut_at
 from .prediction import Prediction
-from .task import Task
+from .task import P, R, S, Task
 
 PIECE = 512  # tokens read at a time where the model sets no limit
 
 
-class Writer(Task):
+class Writer(Task[S, R, P]):
     """Prompts in, continuations out: at once, as they come, or behind a draft.
 
     `begins` says whether a text stands behind the end of another, `lines` whether its lines do.

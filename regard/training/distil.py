@@ -17,7 +17,7 @@ from ..errors import RecipeError, RunError
 from ..model import AnyBatch, Model
 from ..parts.output import Output
 from ..parts.precision import at_least_float32
-from ..tasks import TASKS, Task
+from ..tasks import TASKS, AnyTask
 from ..tasks.task import HasText
 from . import checkpoint
 from .loss import LOSSES, ClassLoss, Loss, TokenLoss, chunks
@@ -80,7 +80,7 @@ class DistilLoss(TokenLoss):
 
 
 def make_loss(
-    named: str, settings: Settings, device: torch.device, task: Task | None = None
+    named: str, settings: Settings, device: torch.device, task: AnyTask | None = None
 ) -> TokenLoss:
     """A task's loss by its name; with a teacher, what that knows beside it.
 
@@ -109,7 +109,7 @@ def make_loss(
     return DistilLoss(teacher.to(device), settings)
 
 
-def check_teacher(folder: Path, recipe: Recipe, known: Task, task: Task) -> None:
+def check_teacher(folder: Path, recipe: Recipe, known: AnyTask, task: AnyTask) -> None:
     """A teacher must have learned the same, in the same vocabulary, and see as far."""
     teaches, learns = TASKS[recipe.task_kind], type(task)
     if not issubclass(learns, teaches) and not issubclass(teaches, learns):
@@ -138,7 +138,7 @@ def check_teacher(folder: Path, recipe: Recipe, known: Task, task: Task) -> None
         )
 
 
-def vocabularies(known: Task, task: Task) -> Iterator[tuple[str, int | None, int | None]]:
+def vocabularies(known: AnyTask, task: AnyTask) -> Iterator[tuple[str, int | None, int | None]]:
     """Every entry that either of two tasks has, with its number in each."""
     if not isinstance(known, HasText) or not isinstance(task, HasText):
         return

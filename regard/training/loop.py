@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from ..data.examples import Data
 from ..data.load import ahead
 from ..data.read import Faults
 from ..model import AnyBatch
-from ..tasks import Task
+from ..tasks import AnyTask
 from . import adapt, checkpoint, cost, optim
 from .backward import Backward, Done, make_backward
 from .distil import make_loss, start_from
@@ -325,25 +325,25 @@ class Training:
 
 
 def shares(
-    task: Task, data: Data, plan: Plan, steps: range, settings: Settings, world: World
+    task: AnyTask, data: Data, plan: Plan[Any], steps: range, settings: Settings, world: World
 ) -> Iterator[Share]:
     """A rank's part of the batch of each step; what is drawn depends on seed, step and row alone.
 
     Only a rank's own rows are read, so that reading costs no more with more ranks.
     """
-    epoch, batches = -1, list[object]()
+    epoch, batches = -1, list[Any]()
     for step in steps:
         wanted, place = divmod(step, plan.batches)
         if wanted != epoch:
             epoch, batches = wanted, list(plan.epoch(wanted))
         rows = batches[place]
-        count = len(rows)  # type: ignore[arg-type]
+        count = len(rows)
         counts = count > world.rank
         picked = slice(world.rank, None, world.size) if counts else slice(0, 1)
         rng = None
         if task.draws:
             rng = generators(settings.seed, step, range(count)[picked])
-        batch = task.batch(data.store, rows[picked], rng)  # type: ignore[index]
+        batch = task.batch(data.store, rows[picked], rng)
         on_gpu = world.device.type == "cuda"
         yield Share(batch.pad_to_multiple(8).pin() if on_gpu else batch, counts)
 

@@ -11,7 +11,7 @@ from ..data.examples import Data
 from ..data.read import Faults
 from ..errors import RunError
 from ..model import AnyBatch
-from ..tasks import TASKS, Task
+from ..tasks import TASKS, AnyTask
 from ..tasks.task import Adopts
 from ..text import Text
 from .checkpoint import write_text
@@ -22,7 +22,7 @@ PARTS = ("train", "valid", "test")
 ANY_LENGTH = 10**9  # what is only scored may be as long as it likes
 
 
-def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Task:
+def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> AnyTask:
     """The task with what it has learned: the run's own where it has that, else learned and kept."""
     kind = TASKS[recipe.task_kind]
     if (folder / "config.json").is_file():
@@ -44,7 +44,7 @@ def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> Task:
     return task
 
 
-def prepare_data(recipe: Recipe, task: Task, cache: Path, faults: Faults) -> dict[str, Data]:
+def prepare_data(recipe: Recipe, task: AnyTask, cache: Path, faults: Faults) -> dict[str, Data]:
     """All parts of the data, in the cache beside the run; faults in any show before training."""
     return {
         part: prepare_part(recipe, task, part, cache, faults)
@@ -53,7 +53,7 @@ def prepare_data(recipe: Recipe, task: Task, cache: Path, faults: Faults) -> dic
     }
 
 
-def prepare_part(recipe: Recipe, task: Task, part: str, cache: Path, faults: Faults) -> Data:
+def prepare_part(recipe: Recipe, task: AnyTask, part: str, cache: Path, faults: Faults) -> Data:
     """The examples of one part, and what the task makes of them."""
     longest = recipe.data.max_length if part == "train" else ANY_LENGTH
     examples = task.examples(recipe.task, recipe.data.files(part), cache, faults)
@@ -65,7 +65,7 @@ def generators(seed: int, step: int, rows: range) -> list[np.random.Generator]:
     return [np.random.default_rng((seed, step, row)) for row in rows]
 
 
-def one_batch(task: Task, data: Data, rows: object, settings: Settings) -> AnyBatch:
+def one_batch(task: AnyTask, data: Data, rows: object, settings: Settings) -> AnyBatch:
     """A batch to try or to count on."""
     count = len(rows)  # type: ignore[arg-type]
     rng = generators(settings.seed, 0, range(count)) if task.draws else None

@@ -18,7 +18,7 @@ from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
 from ..model import Model
 from ..parts.packed import pack
-from ..tasks import TASKS, Prediction, Task
+from ..tasks import TASKS, AnyTask, Prediction
 from ..tasks.task import Streams
 from . import adapt, checkpoint
 from .checkpoint import write_text
@@ -40,7 +40,9 @@ class Run:
         self.recipe = read_run(folder, overrides)
         settings, path = self.recipe, find_weights(folder)
         check_sizes(folder, settings)
-        self.task: Task = TASKS[settings.task_kind].load(settings.task, settings.sections, folder)
+        self.task: AnyTask = TASKS[settings.task_kind].load(
+            settings.task, settings.sections, folder
+        )
         check_shapes(settings, self.task, path)
         self.model: Model = settings.build(self.task.sizes)
         # A checkpoint of an unfinished run has its adapters beside what they adapt.
@@ -157,7 +159,7 @@ def check_sizes(folder: Path, recipe: Recipe) -> None:
             )
 
 
-def check_shapes(recipe: Recipe, task: Task, path: Path) -> None:
+def check_shapes(recipe: Recipe, task: AnyTask, path: Path) -> None:
     """What the recipe asks for is compared with the weights before anything of its size is made."""
     shapes = adapt.merged_shapes(checkpoint.shapes_in(path))
     for key in ("depth", "hops"):  # a model has no more blocks than weights

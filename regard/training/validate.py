@@ -13,7 +13,7 @@ import torch
 from ..data.examples import Data
 from ..data.store import Store
 from ..model import Model
-from ..tasks import Task
+from ..tasks import AnyTask
 from ..tasks.task import Measured, Scores
 from .distributed import World
 from .events import Progress, Scored
@@ -24,7 +24,7 @@ from .settings import Settings
 
 def validate(
     recipe: Recipe,
-    task: Task,
+    task: AnyTask,
     model: Model,
     data: Data | None,
     world: World,
@@ -69,7 +69,7 @@ class Swept(NamedTuple):
 
 @torch.no_grad()
 def sweep_loss(
-    task: Task,
+    task: AnyTask,
     model: Model,
     store: Store,
     settings: Settings,

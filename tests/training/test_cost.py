@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.batch import Labelled, Sizes
+from regard.batch import Batch, Ids, Label, Sizes
 from regard.models import MODELS
 from regard.training.cost import count
 from regard.training.distil import DistilLoss
@@ -44,8 +44,8 @@ def test_a_teacher_s_pass_counts():
 def test_the_words_beside_a_class_count():
     ids = torch.zeros(8, 32, dtype=torch.long)
     lengths = torch.full((8,), 32)
-    batch = Labelled.of((ids, lengths, ids), lengths * 0, torch.ones(8))
-    sizes = Sizes(500, 500, True, "text", 2)
+    batch = Batch(Ids(ids, lengths, ids), Label(lengths * 0, torch.ones(8)))
+    sizes = Sizes(500, 500, True, 2, asked=Label)
     plain = flops(ClassLoss(), sizes=sizes, batch=batch)
     beside = flops(ClassLoss(language=0.5), sizes=sizes, batch=batch)
     words, width = 8 * 31, SMALL["gpt"]["width"]

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -14,11 +13,12 @@ from regard.data.read import Faults
 from regard.training.backward import make_backward
 from regard.training.distil import make_loss
 from regard.training.distributed import World, join
-from regard.training.loop import gradient, prepare_stores, prepare_task
+from regard.training.loop import Share, gradient
+from regard.training.prepare import generators, prepare_data, prepare_task
 from regard.training.recipe import read
 from regard.training.run import start
 from tests.test_recipes import shrunk
-from tests.train.test_gradient import run_ranks
+from tests.training.test_gradient import run_ranks
 
 NAMES = config.names()
 ALONE = World(0, 1, torch.device("cpu"))
@@ -27,27 +27,29 @@ SHARDS = 6
 
 
 def prepare(name, overrides, folder):
-    """A recipe's task, and a batch of an odd number of rows."""
+    """A recipe's task, its data, and an odd number of rows to make a batch of."""
     recipe, faults = read(name, overrides), Faults()
     folder.mkdir(parents=True, exist_ok=True)
     task = prepare_task(recipe, folder, faults)
-    task = task[0] if isinstance(task, tuple) else task
-    store = prepare_stores(recipe, task, folder, faults)["train"]
-    plan = task.plan(store, recipe.train.batch_tokens, 0)
-    batch = task.batch(store, plan.largest(), np.random.default_rng(0))
-    odd = len(batch) - (len(batch) + 1) % 2
-    return recipe, task, batch.put([tensor[:odd] for tensor in batch.tensors()])
+    data = prepare_data(recipe, task, folder.parent / ".cache", faults)["train"]
+    rows = task.plan(data.store, recipe.train.batch_tokens, 0).largest()
+    return recipe, task, data, rows[slice(0, len(rows) - (len(rows) + 1) % 2)]
 
 
-def gradients(recipe, task, batch, world, pieces=1):
-    """Without dropout, for it would be drawn anew in every piece."""
+def gradients(recipe, task, data, rows, world, pieces=1):
+    """Without dropout, for it would be drawn anew in every piece. Each rank makes its own rows."""
     torch.manual_seed(0)
     model = recipe.build(task.sizes).double().eval()
+    own = slice(world.rank, None, world.size)
+    rng = generators(0, 0, range(len(rows))[own]) if task.draws else None
+    batch = task.batch(data.store, rows[own], rng)
     doubles = [t.double() if t.is_floating_point() else t for t in batch.tensors()]
-    loss = make_loss(task, recipe.train, CPU)
+    share = Share(batch.put(doubles), True)
+    loss = make_loss(task.loss, recipe.train, CPU, task)
     if recipe.train.teacher:
         loss.teacher.double()
-    nll, _ = gradient(make_backward(model, loss, world), batch.put(doubles), world, pieces)
+    whole = world.count(share.parts())
+    nll, _ = gradient(make_backward(model, loss, world), share, whole, world, pieces)
     found = {n: w.grad for n, w in model.named_parameters() if w.grad is not None}
     assert found
     return found | {"nll": nll}
@@ -64,8 +66,8 @@ def assert_same(found, wanted):
 def test_pieces_do_not_change_the_gradient(name, tmp_path):
     made = prepare(name, shrunk(name, tmp_path), tmp_path / "run")
     whole = gradients(*made, ALONE)
-    assert len(made[2]) > 2
-    for pieces in (2, len(made[2]) + 3):  # of which some are empty
+    assert len(made[3]) > 2
+    for pieces in (2, len(made[3]) + 3):  # of which some are empty
         assert_same(gradients(*made, ALONE, pieces), whole)
 
 
@@ -73,7 +75,7 @@ def test_pieces_do_not_change_the_gradient(name, tmp_path):
 def test_two_ranks_train_every_recipe_and_have_one_ranks_gradient(shard, tmp_path):
     jobs = {name: shrunk(name, tmp_path / name) for name in NAMES[shard::SHARDS]}
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
-    run_ranks(2, ["-m", "tests.train.test_every_recipe", str(tmp_path)])
+    run_ranks(2, ["-m", "tests.training.test_every_recipe", str(tmp_path)])
     for name, overrides in jobs.items():
         made = prepare(name, overrides, tmp_path / name / "two")
         assert_same(load_file(tmp_path / name / "two.safetensors"), gradients(*made, ALONE))

@@ -35,14 +35,12 @@ def test_value_and_gradient_are_those_of_cross_entropy(chunk, smoothing, biased)
 
 def test_a_model_s_loss_counts_words_and_not_padding():
     model, batch = small_model("transformer"), random_pairs()
-    real = batch.real
+    real, labels = batch.asked.real, batch.asked.labels
     assert int(real.sum()) == batch.tokens
     loss = TokenLoss(0.1)(model, batch)
     logits = model(batch)[real]
-    torch.testing.assert_close(
-        loss.nll, F.cross_entropy(logits, batch.labels[real], reduction="sum")
-    )
-    expected = F.cross_entropy(logits, batch.labels[real], reduction="sum", label_smoothing=0.1)
+    torch.testing.assert_close(loss.nll, F.cross_entropy(logits, labels[real], reduction="sum"))
+    expected = F.cross_entropy(logits, labels[real], reduction="sum", label_smoothing=0.1)
     torch.testing.assert_close(loss.total, expected)
 
 
@@ -91,8 +89,9 @@ def test_r_drop_is_its_formula(chunk):
     torch.manual_seed(1)
     found = TokenLoss(0.1, r_drop=3.0)(model, batch)
     torch.manual_seed(1)
-    p, q = (x[batch.real].log_softmax(-1) for x in model(batch.repeat(2)).chunk(2))
-    labels = batch.labels[batch.real]
+    real = batch.asked.real
+    p, q = (x[real].log_softmax(-1) for x in model(batch.repeat(2)).chunk(2))
+    labels = batch.asked.labels[real]
     plain = (
         sum(F.cross_entropy(x, labels, reduction="sum", label_smoothing=0.1) for x in (p, q)) / 2
     )

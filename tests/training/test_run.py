@@ -444,7 +444,7 @@ NO_MATTER = ("config.json", "metrics.jsonl")
              '{"predicts": "class", "labels": [1, 2]}', "[" * 100_000],
 )  # fmt: skip
 def test_damaged_labels_end_in_one_line(tmp_path, said):
-    from regard.tasks.classify import read_labels
+    from regard.tasks.labels import read_labels
 
     (tmp_path / "labels.json").write_text(said)
     if said == '{"labels": ["a"]}':
