@@ -215,7 +215,7 @@ class Hidden(Asked):
 
     def counts(self, read: Tensors) -> tuple[int, ...]:
         """Hidden words, and pairs."""
-        return int(self.known.sum()), max(1, len(self))
+        return int(self.known.sum()), len(self)
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class Label(Asked):
     def counts(self, read: Tensors) -> tuple[int, ...]:
         """Examples; and of texts, the words after the first."""
         if isinstance(read, Ids):
-            return len(self), max(1, int((read.lengths - 1).clamp_min(0).sum()))
+            return len(self), int((read.lengths - 1).clamp_min(0).sum())
         return (len(self),)
 
 
@@ -252,7 +252,7 @@ class Tags(Asked):
         return self.tags >= 0
 
     def counts(self, read: Tensors) -> tuple[int, ...]:
-        return (max(1, int(self.real.sum())),)
+        return (int(self.real.sum()),)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from ..parts.output import Output
 from ..parts.pool import POOLS
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
-from .door import DOORS, make_door
+from .door import DOORS, make_door, table_of
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class BERT(Model):
                 nn.Linear(s.width, s.width), nn.GELU(), NORMS[s.norm](s.width, s.epsilon)
             )
             self.next = nn.Linear(s.width, 2) if s.pooler != "none" else None
-            self.output = Output(s.width, sizes.source, self.embedding.tokens, bias=True)
+            self.output = Output(s.width, sizes.source, table_of(self.embedding), bias=True)
         elif self.asked is not Nothing:
             self.output = Output(s.width, sizes.classes, bias=True)
         for name, weight in self.named_parameters():

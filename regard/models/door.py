@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
-
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..batch import Ids, Permuted, Running, Sizes, Tensors
 from ..parts.embedding import Embedding
 from ..parts.position import NoPosition
 
 
-class Door(Protocol):
-    """What is read as vectors, one for each thing that can be looked at."""
+class Door(nn.Module):
+    """What is read as vectors, one for each thing that can be looked at.
 
-    def __init__(
-        self,
-        sizes: Sizes,
-        width: int,
-        position: NoPosition,
-        dropout: float = 0.0,
-        scale: float | None = None,
-    ) -> None: ...
+    A door is made of the sizes, a width, a position, a dropout and a scale, in that order.
+    """
 
     def enter(self, read: Tensors, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """-> vectors (B, S, D), and how many of each row are real (B,); None: all are"""
+        raise NotImplementedError
 
 
-class TokenDoor(Embedding):
+class TokenDoor(Embedding, Door):
     """Ids, each as the vector of its entry in the vocabulary."""
 
     def __init__(
@@ -46,8 +39,7 @@ class TokenDoor(Embedding):
         return self(read.ids, positions), lengths
 
 
-AnyDoor: TypeAlias = TokenDoor
-DOORS: dict[type[Tensors], type[AnyDoor]] = {
+DOORS: dict[type[Tensors], type[Door]] = {
     Ids: TokenDoor,
     Running: TokenDoor,
     Permuted: TokenDoor,
@@ -60,6 +52,12 @@ def make_door(
     position: NoPosition,
     dropout: float = 0.0,
     scale: float | None = None,
-) -> AnyDoor:
+) -> Door:
     """The door for what is read."""
     return DOORS[sizes.read](sizes, width, position, dropout, scale)
+
+
+def table_of(door: Door) -> nn.Embedding:
+    """The vectors of a vocabulary, for those that write with what they read with."""
+    assert isinstance(door, TokenDoor), "what is read has no vocabulary to be tied to"
+    return door.tokens

@@ -20,7 +20,7 @@ from ..parts.output import Output
 from ..parts.pool import last
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
-from .door import make_door
+from .door import make_door, table_of
 from .stack import Stack
 
 
@@ -76,7 +76,7 @@ class GPT(Stack):
         self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
         final = RESIDUALS[s.residual].final
         self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
-        words = Output(s.width, sizes.target, self.embedding.tokens if s.tie else None)
+        words = Output(s.width, sizes.target, table_of(self.embedding) if s.tie else None)
         if sizes.asked is Label:  # the words are told too, for their loss beside the class's
             self.words, self.output = words, Output(s.width, sizes.classes)
         else:

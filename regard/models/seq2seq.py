@@ -21,7 +21,7 @@ from ..parts.recurrent import CELLS, Reader, Recurrent
 from ..parts.score import SCORES
 from ..parts.state import Carried, Memory, Source, State
 from ..parts.window import WINDOWS
-from .door import DOORS, make_door
+from .door import DOORS, make_door, table_of
 
 AT_A_TIME = 1024  # words whose chances are looked up together, to reward a draw
 
@@ -98,7 +98,7 @@ class Seq2Seq(Model):
         self.target = nn.Embedding(sizes.target, s.width)
         nn.init.normal_(self.target.weight, std=s.width**-0.5)
         if s.tie == "all" and sizes.shared:
-            self.target = self.source.tokens
+            self.target = table_of(self.source)
         self.output = Output(s.width, sizes.target, None if s.tie == "none" else self.target)
         self.reader = Reader(s.cell, s.width, s.hidden, s.depth, s.bidirectional, s.dropout)
         fed = {"none": 0, "attended": s.width, "context": s.hidden}[s.feed]

@@ -8,13 +8,13 @@ from ..model import AnyBatch, Model
 from ..parts.block import Block
 from ..parts.output import Output
 from ..parts.state import Cache, State
-from .door import AnyDoor
+from .door import Door
 
 
 class Stack(Model):
     """Door, blocks, norm and output; what later tokens need of earlier ones is in a cache."""
 
-    embedding: AnyDoor
+    embedding: Door
     blocks: nn.ModuleList
     norm: nn.Module
     output: Output
@@ -23,7 +23,7 @@ class Stack(Model):
         """Read a prompt, all but its last token, which the first step reads."""
         first = self.blocks[0]
         assert isinstance(first, Block)
-        part, weight = first.attention, self.embedding.tokens.weight
+        part, weight = first.attention, self.output.weight
         head_width = part.query.out_features // part.heads
         cache = Cache.empty(len(self.blocks), len(batch), part.key_heads, head_width, weight)
         state = State(cache)

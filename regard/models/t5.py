@@ -21,7 +21,7 @@ from ..parts.position import NoPosition
 from ..parts.relative import Buckets
 from ..parts.score import SCORES
 from ..parts.state import Cache, Memory, State
-from .door import make_door
+from .door import make_door, table_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class T5(Model):
         self.encoder_norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
         self.decoder_norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
         self.dropout = nn.Dropout(s.dropout)
-        self.output = Output(s.width, sizes.target, self.embedding.tokens if s.tie else None)
+        self.output = Output(s.width, sizes.target, table_of(self.embedding) if s.tie else None)
         # Vectors of length √D would make the scores of a tied output as many times too large.
         self.scale = s.width**-0.5 if s.scaled else 1.0
         self._begin()

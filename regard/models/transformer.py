@@ -21,7 +21,7 @@ from ..parts.output import Output
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
 from ..parts.state import Cache, Memory, State
-from .door import DOORS, make_door
+from .door import DOORS, make_door, table_of
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Transformer(Model):
         self.source = make_door(sizes, s.width, self._position(), s.dropout)
         self.target = Embedding(sizes.target, s.width, self._position(), s.dropout)
         if s.tie == "all" and sizes.shared:
-            self.target.tokens = self.source.tokens
+            self.target.tokens = table_of(self.source)
         tied = None if s.tie == "none" else self.target.tokens
         self.output = Output(s.width, sizes.target, tied, s.output_bias)
         self.encoder = nn.ModuleList(self._block(cross=False) for _ in range(s.depth))

@@ -20,7 +20,7 @@ from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
 from ..parts.position import NoPosition
 from ..parts.relative import RelativeAttention
-from .door import make_door
+from .door import make_door, table_of
 from .stack import Stack
 
 
@@ -73,7 +73,7 @@ class XL(Stack):
         self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
         self.dropout = nn.Dropout(s.dropout)
         self.output = Output(
-            s.width, sizes.target, self.embedding.tokens if s.tie else None, bias=True
+            s.width, sizes.target, table_of(self.embedding) if s.tie else None, bias=True
         )
         for name, weight in self.blocks.named_parameters():
             if weight.dim() > 1:  # the matrices, u and v
@@ -108,7 +108,7 @@ class XL(Stack):
     def begin(self, rows: int) -> tuple[Tensor, ...]:
         """Nothing remembered: (B, L, 0, D)."""
         s = self.settings
-        return (self.embedding.tokens.weight.new_zeros(rows, s.depth, 0, s.width),)
+        return (table_of(self.embedding).weight.new_zeros(rows, s.depth, 0, s.width),)
 
     def _block(self) -> Block:
         s = self.settings

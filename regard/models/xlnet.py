@@ -14,6 +14,7 @@ from ..model import Looks
 from ..parts.block import Block
 from ..parts.relative import RelativeAttention
 from ..parts.state import Cache, State
+from .door import TokenDoor, table_of
 from .xl import XL, XLSettings
 
 
@@ -38,8 +39,9 @@ class XLNet(XL):
 
     def __init__(self, sizes: Sizes, settings: XLSettings = XLNetSettings()) -> None:
         super().__init__(sizes, settings)
+        assert isinstance(self.embedding, TokenDoor)
         self.embedding.scale = 1.0
-        nn.init.normal_(self.embedding.tokens.weight, std=0.02)
+        nn.init.normal_(table_of(self.embedding).weight, std=0.02)
         self.unseen = nn.Parameter(torch.randn(settings.width) * 0.02)
 
     def states(self, batch: Batch[Running | Permuted, Tokens]) -> ModelOutput:
@@ -77,6 +79,7 @@ class XLNet(XL):
             places, own = ranks, ranks + 1
         may_see = (ranks[:, None, :] <= ranks[:, :, None])[:, None]
         may_ask = (ranks[:, None, :] < own[:, :, None])[:, None]
+        assert isinstance(self.embedding, TokenDoor)
         query = self.embedding.dropout(self.unseen.expand(*places.shape, -1))
         return self.embedding(ids), query, places, may_see, may_ask
 

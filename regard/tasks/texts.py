@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batch import Asked, Batch, Ids, Nothing, Sizes, pad
+from ..batch import Asked, Batch, Ids, Nothing, Sizes, Tensors, pad
 from ..data.order import Rows
 from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
@@ -125,7 +125,7 @@ class TextTask(Task[S, R, P]):
 
 
 @torch.inference_mode()
-def look(model: Model, batch: Batch[Ids, Nothing]) -> list[Tensor]:
+def look(model: Model, batch: Batch[Tensors, Nothing]) -> list[Tensor]:
     """What a model says of each row."""
     device = next(model.parameters()).device
     scores: Tensor = model(batch.to(device))

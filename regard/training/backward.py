@@ -104,11 +104,8 @@ class Plain:
 
 def weighted(total: Tensor, scales: Sequence[float] | Tensor) -> Tensor:
     """The parts of a loss, each times its own; a loss may leave out the last of them."""
-    if total.dim() == 0:
-        return total * scales[0]
-    if not isinstance(scales, Tensor):
-        scales = total.new_tensor(scales)
-    return (total * scales[: len(total)].to(total.dtype)).sum()
+    parts = total.view(-1).unbind()  # numbers of the host are not copied to a device first
+    return torch.stack([part * scale for part, scale in zip(parts, scales, strict=False)]).sum()
 
 
 def mask_free(batch: AnyBatch) -> bool:

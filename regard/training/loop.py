@@ -137,7 +137,8 @@ class Training:
         self.optimizer = optim.OPTIMIZERS[settings.optimizer](self.model, settings)
         self.progress, past = resume(folder, self.model, self.optimizer, device)
         # What the next batch goes on from: this rank's rows of it.
-        self.past = tuple(tensor[world.rank :: world.size] for tensor in past)
+        self.past = tuple(tensor[self.own(len(tensor))] for tensor in past)
+        self.counts = True  # whether the last share did
         if world.leads:
             trim_log(folder / "metrics.jsonl", self.progress.step)
 
@@ -151,7 +152,7 @@ class Training:
         if world.leads:  # who alone tells and writes
             on_paper = make_loss(self.task.loss, settings, torch.device("meta"))
             self.example = cost.count(recipe.build, self.task.sizes, usual, on_paper)
-        self.flops_a_token = self.example.flops / usual.tokens
+        self.flops_a_token = self.example.flops / max(1, usual.tokens)
         self.peak = cost.peak_rate(device)
         self.begun = self.tell_begun(is_new)
         self.log = Log(folder, settings, check, self.progress.step) if world.leads else None
@@ -238,6 +239,7 @@ class Training:
             share = share._replace(batch=dataclasses.replace(batch, past=self.past))
         self.model.on_progress(step / settings.steps)
         whole = self.world.count(share.parts())
+        self.counts = share.counts
         nll, self.past = gradient(self.backward, share, whole, self.world, settings.accumulate)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip or float("inf"))
         self.optimizer.step()
@@ -299,9 +301,10 @@ class Training:
         """What the next batch goes on from, all ranks' rows of it."""
         found = []
         for tensor in self.past:
-            rows = self.world.count((len(tensor),))[0]
+            own = tensor if self.counts else tensor[:0]
+            rows = self.world.count((len(own),))[0]
             whole = tensor.new_zeros(rows, *tensor.shape[1:])
-            whole[self.world.rank :: self.world.size] = tensor
+            whole[self.world.rank :: self.world.size] = own
             found.append(self.world.sum(whole))
         return tuple(found)
 
