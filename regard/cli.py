@@ -85,7 +85,6 @@ def demo(
     from rich.table import Table
 
     from . import terminal
-    from .data.read import Faults
     from .see.run import load
 
     console = terminal.console()
@@ -96,7 +95,7 @@ def demo(
         console.print(f"{run} is trained already; --fresh trains it anew.")
         terminal.print_scores(console, json.loads((run / "results.json").read_text())["test"])
     trained = load(run)
-    examples = trained.data("test", Faults()).examples
+    examples = trained.data("test").examples
     picked = [examples[i] for i in range(0, len(examples), max(1, len(examples) // 10))[:10]]
     answers = trained.predict([example.source for example in picked])
     table = Table(

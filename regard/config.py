@@ -73,7 +73,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Given:
     for section, table in tables.items():
         if not isinstance(table, dict):
             raise RecipeError(
-                f"{path.name}: '{section}' must be a section, [{section}], but is a value."
+                f"{path.name}: '{section}' stands in no section; put it under one, such as [train]."
             )
         given.setdefault(section, {})
         for key, value in table.items():

@@ -6,12 +6,13 @@ A model reads one half of a batch and is asked the other. Those that write token
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from .batch import Asked, Batch, ModelOutput, Sizes, Tensors
+from .parts.state import State
 
 # Which tokens look (rows) at which (columns), by part name; a query is named by what it writes. An
 # attention that is used several times in a pass says what each use is called.
@@ -61,20 +62,33 @@ class Model(nn.Module):
         return 0 if part in self.doors else -1
 
 
+AnyState = State[Any]
+
+
 @runtime_checkable
 class Writes(Protocol):
-    """A model that writes token by token."""
+    """What writes token by token: a model, or its steps captured."""
 
-    def start(self, batch: AnyBatch) -> Any:
+    def start(self, batch: AnyBatch) -> AnyState:
         """A state that has read all but the prompt's last token."""
 
-    def step(self, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, last: Tensor, state: Any) -> tuple[Tensor, AnyState]:
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
 
 
 @runtime_checkable
-class WritesOn(Writes, Protocol):
+class Writer(Writes, Protocol):
+    """A model that writes."""
+
+    longest: int | None
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
+    def modules(self) -> Iterator[nn.Module]: ...
+
+
+@runtime_checkable
+class WritesOn(Writer, Protocol):
     """A model that writes on from a text, of which it can read several tokens at once."""
 
-    def extend(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def extend(self, tokens: Tensor, state: Any) -> tuple[Tensor, AnyState]:
         """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""

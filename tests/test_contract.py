@@ -156,7 +156,7 @@ def test_what_is_learned_is_kept_and_comes_back(made):
 
 def test_batches_are_planned_cut_and_counted(made):
     run, _ = made
-    data = run.data("train", Faults())
+    data = run.data("train")
     plan = run.task.plan(data.store, 64, 0)
     rows = plan.epoch(0)[0]
     assert len(plan.epoch(0)) == plan.batches
@@ -192,7 +192,7 @@ def test_it_answers_is_judged_and_looked_into(made):
     assert answer.output == run.predict(word)[0].output  # the same again, and one as itself
     results = json.loads((run.folder / "results.json").read_text())["test"]
     assert np.isfinite(results[results["headline"]])
-    assert run.task.example(run.data("test", Faults()).examples)
+    assert run.task.example(run.data("test").examples)
     if run.model.looks and isinstance(run.task, capabilities.Traces):
         report = run.see(word)
         assert report.looks and all(

@@ -83,6 +83,9 @@ async def is_served(run, asked):
         (told,) = await hosted.predict([asked], fixed)
         own = regard.load(run.folder, *(f"decode.{k}={v}" for k, v in fixed.items()))
         assert told["output"] == own.predict([asked])[0].output
+        if run.task.gives.kind == "pair":  # two texts may come apart too
+            (again,) = await hosted.predict([asked.split("\t")], fixed)
+            assert (again["input"], again["output"]) == (asked, told["output"])
         if hosted.writes:
             said = schema.Completion(prompt=asked, max_tokens=5, seed=3 if fixed else None)
             whole = await Completing(hosted, said, Limits(), Metrics()).whole()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from .store import TEXT, Chunk, Store, cached
 
 Row = TypeVar("Row", bound=NamedTuple, covariant=True)
 Item = TypeVar("Item")
+CHUNK = 256  # examples that are read from the store at a time; one may have a megabyte
 
 
 class Examples(Generic[Row]):
@@ -34,7 +35,12 @@ class Examples(Generic[Row]):
         return made
 
     def __iter__(self) -> Iterator[Row]:
-        return (self[index] for index in range(len(self)))
+        starts, flat = self.store.starts("example"), self.store.flat("example")
+        for first in range(0, len(self), CHUNK):  # many at a time, for rows are short
+            ends = starts[first : first + CHUNK + 1].tolist()
+            content: bytes = flat[ends[0] : ends[-1]].tobytes()
+            for begin, end in pairwise(ends):
+                yield self.kind(*json.loads(content[begin - ends[0] : end - ends[0]]))
 
     @property
     def first_file(self) -> Path:
@@ -52,7 +58,8 @@ def read_once(
     what: str,
 ) -> Examples[Row]:
     """The files' examples, parsed now or found in the cache."""
-    marks = ("examples", kind.__name__, *marks)
+    # Where an example stands is part of it, so equal files of other names are not the same.
+    marks = ("examples", kind.__name__, *marks, *map(str, files))
     store = cached(cache, files, marks, {"example": TEXT}, written(rows), faults, what)
     return Examples(store, kind, files)
 
@@ -60,7 +67,7 @@ def read_once(
 def written(rows: Iterable[Any]) -> Iterator[Chunk]:
     """Rows as JSON, a few megabytes at a time."""
     for some in parcels(iter(rows), lambda row: sum(map(len, map(str, row))), 1000):
-        yield {"example": [json.dumps(row, ensure_ascii=False).encode() for row in some]}
+        yield {"example": [json.dumps(row).encode() for row in some]}
 
 
 class Data(NamedTuple):

@@ -76,8 +76,8 @@ class Column:
 
     def _check(self, places: int | slice | NDArray[np.integer[Any]]) -> None:
         touched: Any
-        if isinstance(places, int):
-            places = slice(places, places + 1 or None)
+        if isinstance(places, int | np.integer):
+            places = slice(int(places), int(places) + 1 or None)
         if isinstance(places, slice):
             inside = range(*places.indices(len(self)))
             if not inside:
@@ -115,6 +115,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         meta = json.loads((folder / "store.json").read_text())
+        self.name = folder.name
         self.rows: int = meta["rows"]
         self.skipped: int = meta["skipped"]
         self._items: dict[str, Column] = {}
@@ -207,7 +208,7 @@ def fingerprint(files: Sequence[Path], *others: str) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "blake2b").digest())
     for other in others:
-        digest.update(b"\0" + other.encode())
+        digest.update(b"\0" + other.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
@@ -314,8 +315,13 @@ def flatten(rows: Sequence[Any], field: Field) -> tuple[NDArray[Any], NDArray[np
         return flat, counts
     if rows and isinstance(rows[0], bytes):
         return np.frombuffer(b"".join(rows), np.uint8), counts
-    arrays = [np.asarray(row, field.dtype).reshape(-1, *field.shape) for row in rows]
-    return np.concatenate(arrays or [np.zeros((0, *field.shape), field.dtype)]), counts
+    arrays = [np.asarray(row).reshape(-1, *field.shape) for row in rows]
+    assert [len(array) for array in arrays] == counts.tolist(), "a row is a sequence of items"
+    whole = np.concatenate(arrays or [np.zeros((0, *field.shape), field.dtype)])
+    flat = whole.astype(field.dtype)
+    if np.issubdtype(flat.dtype, np.integer):  # which would wrap around without a word
+        assert (flat == whole).all(), f"a number does not fit into {field.dtype}"
+    return flat, counts
 
 
 def sync(path: Path) -> None:

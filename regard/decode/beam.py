@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..model import AnyBatch, Writes
 from .leave import LOOK, worth_leaving
 from .rules import Rules
-from .settings import Generator, Hypothesis, Limits, Settings
+from .settings import Hypothesis, Limits, Settings
 
 NEVER = float("-inf")
 
@@ -43,7 +43,7 @@ class Search:
         return cls(rows, limits.longest, written, first, written, scores, empty, empty.bool())
 
     def select(self, searches: Tensor) -> Search:
-        return Search(*(getattr(self, name)[searches] for name in self.__dataclass_fields__))
+        return Search(*(vars(self)[name][searches] for name in self.__dataclass_fields__))
 
     def cut(self, length: int, penalty: float) -> Tensor:
         """At its limit a search ends with what it has written, `eos` or not.  -> (B,) which did"""
@@ -68,8 +68,8 @@ class Search:
 
 @torch.inference_mode()
 def beam(
-    model: Generator,
-    batch: Any,
+    model: Writes,
+    batch: AnyBatch,
     limits: Limits,
     settings: Settings,
     record: Callable[..., None] | None = None,

@@ -12,7 +12,7 @@ import itertools
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ..parts.state import Cache, State
+from ..model import AnyBatch, AnyState, Model, Writer, WritesOn
+from ..parts.state import Cache
 from .beam import grow, harvest
 from .graph import InPlace
 from .rows import Rows
@@ -105,8 +106,8 @@ class Engine:
 
     def __init__(
         self,
-        model: Any,
-        prompt: Callable[[Tensor], Any] | None = None,
+        model: Model | Writer,
+        prompt: Callable[[Tensor], AnyBatch] | None = None,
         most_rows: int = 64,
         most_waiting: int = 256,
         most_tokens: int = 2**17,
@@ -123,7 +124,7 @@ class Engine:
         self.groups: list[Group] | None = None  # None: who runs has changed
         self.rows = Rows(self.device)
         self.step = InPlace(model)
-        self.reading: tuple[Request, State[Any], int] | None = None
+        self.reading: tuple[Request, AnyState, int] | None = None
         self.prompts: OrderedDict[tuple[int, ...], tuple[Tensor, Tensor]] = OrderedDict()
         self.changed = threading.Condition()
         self.leaving, self.steps, self.tokens, self.reused = False, 0, 0, 0
@@ -158,6 +159,17 @@ class Engine:
             self.jobs.append(job)
             self.changed.notify()
         return job
+
+    @property
+    def writer(self) -> Writer:
+        """The model, where it writes; one that does not is only ever called."""
+        assert isinstance(self.model, Writer)
+        return self.model
+
+    @property
+    def writes_on(self) -> WritesOn:
+        assert isinstance(self.model, WritesOn)
+        return self.model
 
     @property
     def load(self) -> dict[str, int]:
@@ -270,7 +282,7 @@ class Engine:
             end = min(done + most, ids.shape[1] - 1)
             count = max(1, end - done)
             if end > done:
-                _, state = self.model.extend(ids[:, done:end], state)
+                _, state = self.writes_on.extend(ids[:, done:end], state)
             if end < ids.shape[1] - 1:
                 self.reading = (request, state, end)
                 return count
@@ -287,13 +299,13 @@ class Engine:
         """A prompt, or the part of it that the model can place."""
         return fitting(ids, self.model.longest)
 
-    def _begin(self, request: Request) -> tuple[State[Any], int]:
+    def _begin(self, request: Request) -> tuple[AnyState, int]:
         """A state that has read the source; or what the prompt shares with one read before."""
         if request.source is not None:
-            return self.model.start(request.source), 0
+            return self.writer.start(request.source), 0
         assert self.prompt is not None
         ids = self._placed(request.limits.prompt)
-        state: State[Any] = self.model.start(self.prompt(ids[:, :1]))
+        state = self.writer.start(self.prompt(ids[:, :1]))
         best, found = 0, None
         text = ids[0, :-1].tolist()
         for known, kept in self.prompts.items():
@@ -312,7 +324,7 @@ class Engine:
         self.reused += best
         return state, best
 
-    def _keep(self, ids: list[int], state: State[Any]) -> None:
+    def _keep(self, ids: list[int], state: AnyState) -> None:
         """Remember what a prompt was read as, for those that begin alike."""
         length = len(ids) - 1
         past = state.past
@@ -332,7 +344,7 @@ class Engine:
     def _step(self) -> None:
         """One token for every row."""
         if self.groups is None:
-            by_kind: dict[Any, list[Running]] = {}
+            by_kind: dict[Hashable, list[Running]] = {}
             for running in self.running:
                 if running.search is None:
                     by_kind.setdefault(running.kind, []).append(running)
@@ -365,7 +377,7 @@ class Engine:
                 if running.search is None and self.rows.held(place) >= longest:
                     text = torch.tensor([running.text(copy)], device=self.device)
                     text = fitting(text, longest, slide=True)
-                    state = self.model.start(self.prompt(text))
+                    state = self.writer.start(self.prompt(text))
                     self.rows.put(state, int(text[0, -1]), slice(place, place + 1))
 
     def _tell(self, group: Group, told: list[Token]) -> None:

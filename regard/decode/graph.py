@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..model import AnyBatch, AnyState, Model, Writer, Writes
 from ..parts.block import compiled_steps
 from .rows import CacheRows, Rows, power_of_two
-from .settings import Generator, Settings
+from .settings import Settings
 
 PATIENCE = 3  # plain steps before a capture, which costs about five: short answers need none
 ROOM = 64  # tokens more that a fixed state has room for; then it grows and is captured again
@@ -42,7 +43,7 @@ class Captured:
     It serves one decoding at a time: the state that it steps is the one that it last started.
     """
 
-    def __init__(self, model: Any, compiled: bool = False) -> None:
+    def __init__(self, model: Writer, compiled: bool = False) -> None:
         self.model = model
         # What is captured may be compiled first: fewer and larger kernels, after some seconds.
         self.compiled = compiled
@@ -50,24 +51,24 @@ class Captured:
         self.graph: Graph | None = None  # the one that the current state's places belong to
         self.plain = self.left = self.length = 0
 
-    def start(self, batch: Any) -> Any:
+    def start(self, batch: AnyBatch) -> AnyState:
         self.graph, self.plain = None, 0
         return self.model.start(batch)
 
-    def step(self, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, last: Tensor, state: AnyState) -> tuple[Tensor, AnyState]:
         if self.graph is None and self.plain < PATIENCE:
             self.plain += 1
             logits, state = self.model.step(last, state)
             self.length = state.length
             return logits, state
         if self.graph is None or self.left == 0 or len(last) != len(self.graph.last):
-            self.graph = self.settle(last, state)
+            self.graph = self.find_graph(last, state)
         self.left, self.length = self.left - 1, self.length + 1
         self.graph.last.copy_(last)
         self.graph.replay.replay()
         return self.graph.logits, state
 
-    def settle(self, last: Tensor, state: Any) -> Graph:
+    def find_graph(self, last: Tensor, state: AnyState) -> Graph:
         """Fix the state with some room, and find or make the graph for its shapes."""
         places = -(-(self.length + ROOM // 2) // ROOM) * ROOM
         self.left = places - self.length
@@ -90,7 +91,7 @@ class Captured:
         state.put(list(graph.tensors))
         return graph
 
-    def capture(self, last: Tensor, state: Any) -> Graph:
+    def capture(self, last: Tensor, state: AnyState) -> Graph:
         """Record one step; what it changes is put back, so that the first replay is the step."""
         kept, last = [tensor.clone() for tensor in state.tensors()], last.clone()
         places = state.tensors()
@@ -103,10 +104,9 @@ class Captured:
             place.copy_(before)
         return Graph(graph, last, logits, places)
 
-    def one(self, last: Tensor, state: Any, places: list[Tensor]) -> Tensor:
+    def one(self, last: Tensor, state: AnyState, places: list[Tensor]) -> Tensor:
         """A step whose new state ends up in the places of the old."""
-        logits: Tensor
-        with compiled_steps(self.model) if self.compiled else nullcontext():
+        with compiled_steps(self.model.modules()) if self.compiled else nullcontext():
             logits, after = self.model.step(last, state)
         for place, tensor in zip(places, after.tensors(), strict=True):
             if place is not tensor:
@@ -122,8 +122,8 @@ class InPlace:
     are go through, as many as the next power of two.
     """
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Model | Writer) -> None:
+        self.writer = model if isinstance(model, Writer) else None
         self.met: Counter[tuple[Any, ...]] = Counter()
         self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.pool: Any = None
@@ -133,11 +133,15 @@ class InPlace:
         whole = rows.device.type == "cuda" and isinstance(rows.past, CacheRows)
         state = rows.view(power_of_two(rows.count) if whole else rows.count)
         last = rows.last[: state.past.rows]
-        logits = self.replayed(last, state) if whole else self.model.step(last, state)[0]
+        logits = self.replayed(last, state) if whole else self.plain(last, state)
         rows.advance(state)
         return logits[: rows.count]
 
-    def replayed(self, last: Tensor, state: Any) -> Tensor:
+    def plain(self, last: Tensor, state: AnyState) -> Tensor:
+        assert self.writer is not None
+        return self.writer.step(last, state)[0]
+
+    def replayed(self, last: Tensor, state: AnyState) -> Tensor:
         # Addresses come again when rows have moved, so how the tensors lie there counts too.
         shapes = tuple((t.data_ptr(), t.shape, t.stride()) for t in (last, *state.tensors()))
         self.met[shapes] += 1
@@ -145,8 +149,7 @@ class InPlace:
             self.met.clear()
         if shapes not in self.graphs:
             if self.met[shapes] < PATIENCE:
-                logits: Tensor = self.model.step(last, state)[0]
-                return logits
+                return self.plain(last, state)
             if len(self.graphs) >= MOST_IN_PLACE:
                 self.graphs.clear()
                 self.met.clear()
@@ -155,15 +158,15 @@ class InPlace:
         graph.replay()
         return logits
 
-    def capture(self, last: Tensor, state: Any) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+    def capture(self, last: Tensor, state: AnyState) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """A step writes the same each time until rows have advanced, so it may be made twice."""
         lengths = state.past.lengths
         with capturing() as record:
-            self.model.step(last, state)
+            self.plain(last, state)
             state.past.lengths = lengths
             graph = torch.cuda.CUDAGraph()
             with record(graph, self.pool):
-                logits = self.model.step(last, state)[0]
+                logits = self.plain(last, state)
         self.pool = self.pool or graph.pool()
         return graph, logits
 
@@ -192,21 +195,21 @@ def capturing() -> Iterator[Callable[..., Any]]:
         torch.set_autocast_cache_enabled(cached)
 
 
-def with_cuda_graphs(model: Any, settings: Settings) -> Generator:
+def with_cuda_graphs(model: Model | Writer, settings: Settings) -> Writes:
     """The model with its steps captured where that can be: on a GPU, while nobody watches.
 
     What is captured is kept with the model, so that the next batch of those shapes finds it.
     """
+    assert isinstance(model, Writer), "only what writes can be decoded"
     off = settings.compile == "off" or next(model.parameters()).device.type != "cuda"
     if off or _watched(model):
-        plain: Generator = model
-        return plain
+        return model
     kept = vars(model).setdefault("captured", {})
     if settings.compile not in kept:
         kept[settings.compile] = Captured(model, settings.compile == "full")
-    captured: Generator = kept[settings.compile]
+    captured: Captured = kept[settings.compile]
     return captured
 
 
-def _watched(model: torch.nn.Module) -> bool:
+def _watched(model: Writer) -> bool:
     return any(part._forward_hooks for part in model.modules())

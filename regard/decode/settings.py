@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Literal, Self
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
@@ -115,19 +115,3 @@ class Hypothesis:
     ids: list[int]
     score: float  # log-probability; a beam's divided by length to the penalty's power
     ended: bool  # by `eos`, not by a limit
-
-
-class State(Protocol):
-    """What a model carries between steps; its rows can be reordered and repeated."""
-
-    def select(self, rows: Tensor) -> Self: ...
-    def repeat(self, count: int) -> Self: ...
-
-
-class Generator(Protocol):
-    """All that a decoder knows of a model."""
-
-    def start(self, batch: Any) -> Any:
-        """A state that has read all but the prompt's last token."""
-
-    def step(self, last: Tensor, state: Any) -> tuple[Tensor, Any]: ...

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..model import AnyBatch, AnyState, WritesOn
 from .graph import with_cuda_graphs
 from .policy import choose, throws
 from .rules import Rules
@@ -33,16 +33,16 @@ class Pick:
         return choose(scores, self.settings, thrown, self.eos)
 
 
-Prompt = Callable[[Tensor], Any]  # ids (1, P) -> a batch that `start` takes
+Prompt = Callable[[Tensor], AnyBatch]  # ids (1, P) -> a batch that `start` takes
 
 
 @torch.inference_mode()
 def stream(
-    model: Any,
+    model: WritesOn,
     prompt: Prompt,
     limits: Limits,
     settings: Settings,
-    draft: Any = None,
+    draft: WritesOn | None = None,
     copy: int = 0,
 ) -> Iterator[tuple[int, float]]:
     """Tokens as they are written, with their log-probability; `eos` comes last if it comes.
@@ -65,7 +65,7 @@ Obey = Callable[[Tensor, Tensor], Tensor]
 class Alone:
     """One model, one token a step."""
 
-    def __init__(self, model: Any, prompt: Prompt, settings: Settings) -> None:
+    def __init__(self, model: WritesOn, prompt: Prompt, settings: Settings) -> None:
         self.plain, self.model, self.prompt = model, with_cuda_graphs(model, settings), prompt
 
     def __call__(self, written: Tensor, obey: Obey, pick: Pick) -> Iterator[tuple[int, float]]:
@@ -81,7 +81,7 @@ class Alone:
             written = torch.cat((written, token[:, None]), 1)
             yield int(token), float(gain)
 
-    def begin(self, written: Tensor) -> tuple[int, Any]:
+    def begin(self, written: Tensor) -> tuple[int, AnyState]:
         """A state that has read the text but its last token, or the later half of what fits."""
         text = fitting(written, self.plain.longest)
         return text.shape[1] - 1, self.model.start(self.prompt(text))
@@ -91,7 +91,7 @@ class Ahead:
     """A draft writes a few tokens, the model checks them in one pass and keeps those it would have
     written itself, and the first that it would not (Leviathan et al. 2023)."""
 
-    def __init__(self, model: Any, draft: Any, prompt: Prompt) -> None:
+    def __init__(self, model: WritesOn, draft: WritesOn, prompt: Prompt) -> None:
         self.model, self.draft, self.prompt = model, draft, prompt
 
     def __call__(self, written: Tensor, obey: Obey, pick: Pick) -> Iterator[tuple[int, float]]:
@@ -130,14 +130,14 @@ class Ahead:
                 guess.rewind(count - kept)
             seen, known = seen + kept, known + kept
 
-    def begin(self, model: Any, written: Tensor, slide: bool = False) -> tuple[int, Any]:
+    def begin(self, model: WritesOn, written: Tensor, slide: bool = False) -> tuple[int, AnyState]:
         text = fitting(written, model.longest, slide)
         state = model.start(self.prompt(text))
         state.remember(GUESSES + 1)
         return text.shape[1] - 1, state
 
 
-def room(model: Any) -> float:
+def room(model: WritesOn) -> float:
     """Tokens that a model can place."""
     return model.longest if model.longest is not None else float("inf")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -63,9 +63,9 @@ class Block(nn.Module):
 
 
 @contextmanager
-def compiled_steps(model: nn.Module) -> Iterator[None]:
+def compiled_steps(parts: Iterable[nn.Module]) -> Iterator[None]:
     """Steps as they are compiled: one block stands for all of its kind, so it takes seconds."""
-    blocks = [part for part in model.modules() if isinstance(part, Block)]
+    blocks = [part for part in parts if isinstance(part, Block)]
     for block in blocks:
         vars(block)["step"] = torch.compile(block.step, dynamic=False)
     try:

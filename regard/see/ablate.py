@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from ..data.read import Faults
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..parts.watch import attentions, silence
@@ -56,8 +55,7 @@ def measure(run: Run, given: Any, said: Prediction, answer: str, examples: int) 
     task, decode = run.task, run.recipe.decode
     output, value = said.output, None
     if examples and run.recipe.data.valid:
-        data = run.data("valid", Faults(skip=True))
-        scores = task.quick_scores(run.model, data, decode, examples)
+        scores = task.quick_scores(run.model, run.data("valid"), decode, examples)
         value = scores.get(task.metric)
     elif said.probabilities is not None:
         value = math.log(max(said.probabilities.get(answer, 0.0), 1e-12))

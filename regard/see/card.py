@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from ..data.read import Faults
 from ..errors import InputError
 from ..training.checkpoint import write_text
 from ..training.run import Run
@@ -121,8 +120,7 @@ def told(scores: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
 
 def _example(run: Run) -> str:
     part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
-    data = run.data(part, Faults(skip=True))
-    return run.task.example(data.examples, run.model.longest)
+    return run.task.example(run.data(part).examples, run.model.longest)
 
 
 def _json(path: Any) -> dict[str, Any]:

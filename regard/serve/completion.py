@@ -38,9 +38,17 @@ def check_inputs(given: list[T], limits: Limits, name: str) -> list[T]:
         raise InputError(f"{name}: from 1 to {limits.inputs} texts, but there are {len(given)}.")
     most = 16 * limits.prompt  # characters: a token is seldom longer
     for number, one in enumerate(given, 1):
-        if isinstance(one, str) and len(one) > most:
-            raise InputError(f"{name} {number}: at most {most} characters, but has {len(one)}.")
+        if (size := characters(one)) > most:
+            raise InputError(f"{name} {number}: at most {most} characters, but has {size}.")
     return given
+
+
+def characters(sent: Any) -> int:
+    """Of all the texts in an input, however it is put together."""
+    if isinstance(sent, str):
+        return len(sent)
+    inside = sent.values() if isinstance(sent, dict) else sent if isinstance(sent, list) else ()
+    return sum(map(characters, inside))
 
 
 def as_parameters(asked: schema.Completion, limits: Limits, writes_on: bool) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class TextForm:
 
     def accept(self, sent: Any, number: int = 1) -> str:
         if not isinstance(sent, str):
-            raise InputError(f"input {number}: must be a text, but is {type(sent).__name__}.")
+            raise InputError(f"input {number}: must be a text, but is {kind_of(sent)}.")
         return self.parse(sent, number)
 
     def show(self, given: str) -> str:
@@ -89,18 +89,26 @@ class PairForm:
         return TwoTexts(one, two)
 
     def accept(self, sent: Any, number: int = 1) -> TwoTexts:
+        if isinstance(sent, str):
+            return self.parse(sent, number)
         if (
             isinstance(sent, list | tuple)
             and len(sent) == 2
-            and all(isinstance(text, str) for text in sent)
+            and all(isinstance(text, str) and is_text(text) for text in sent)
         ):
-            return self.parse("\t".join(sent), number)
-        if not isinstance(sent, str):
-            raise InputError(
-                f"input {number}: must be {self.what} with a tab between, but is "
-                f"{type(sent).__name__}."
-            )
-        return self.parse(sent, number)
+            return TwoTexts(*sent)
+        raise InputError(
+            f"input {number}: must be {self.what}, with a tab between or as a list, but is "
+            f"{kind_of(sent)}."
+        )
 
     def show(self, given: TwoTexts) -> str:
         return "\t".join(given)
+
+
+def kind_of(sent: Any) -> str:
+    """What something is called in JSON."""
+    kinds = {dict: "an object", list: "a list", tuple: "a list", str: "a text", bool: "true or false"}
+    if sent is None:
+        return "nothing"
+    return kinds.get(type(sent), "a number" if isinstance(sent, int | float) else "something else")

@@ -167,7 +167,7 @@ class Task(Protocol[S, R, P]):
 
     def data(self, examples: Examples[R], cache: Path, longest: int, faults: Faults) -> Data:
         """Examples with what the task makes of them, made now or found in the cache."""
-        marks = (type(self).__name__, self.reads_by(self.settings), *self.marks, str(longest))
+        marks = (type(self).__name__, examples.store.name, *self.marks, str(longest))
         rows = self.encode(examples, longest, faults)
         store = cached(cache, examples.files, marks, self.fields, rows, faults, self.wanted)
         self.check(store, str(examples.first_file))

@@ -14,7 +14,7 @@ from ..batch import Batch, Running, Tokens
 from ..decode import DECODERS, Hypothesis, Limits, stream, with_cuda_graphs
 from ..decode import Settings as Decode
 from ..errors import InputError
-from ..model import Model
+from ..model import Model, WritesOn
 from ..text import Text
 from .form import Form, TextForm
 from .growing import Growing, cut_at
@@ -213,6 +213,7 @@ class Writer(Task[S, R, P]):
         copy: int = 0,
     ) -> Iterator[tuple[int, float]]:
         _, limits = self.begin(model, [ids], decode)
+        assert isinstance(model, WritesOn) and (draft is None or isinstance(draft, WritesOn))
         yield from stream(model, as_prompt, limits, decode, draft, copy)
 
     def stream(

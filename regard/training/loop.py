@@ -122,7 +122,7 @@ class Training:
         self.settings, self.device = settings, device
         self.faults = Faults(recipe.data.skip_bad)
         is_new = not (folder / "config.json").is_file()
-        self.task = world.first(lambda: prepare_task(recipe, folder, Faults(self.faults.skip)))
+        self.task = world.first(lambda: prepare_task(recipe, folder, self.faults))
         cache = folder.parent / ".cache"
         self.data = world.first(lambda: prepare_data(recipe, self.task, cache, self.faults))
         self.plan = self.task.plan(self.data["train"].store, settings.batch_tokens, settings.seed)

@@ -46,16 +46,18 @@ def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> AnyTask:
 
 def prepare_data(recipe: Recipe, task: AnyTask, cache: Path, faults: Faults) -> dict[str, Data]:
     """All parts of the data, in the cache beside the run; faults in any show before training."""
+    longest = {"train": recipe.data.max_length}
     return {
-        part: prepare_part(recipe, task, part, cache, faults)
+        part: prepare_part(recipe, task, part, cache, faults, longest.get(part, ANY_LENGTH))
         for part in PARTS
         if recipe.data.named(part)
     }
 
 
-def prepare_part(recipe: Recipe, task: AnyTask, part: str, cache: Path, faults: Faults) -> Data:
+def prepare_part(
+    recipe: Recipe, task: AnyTask, part: str, cache: Path, faults: Faults, longest: int
+) -> Data:
     """The examples of one part, and what the task makes of them."""
-    longest = recipe.data.max_length if part == "train" else ANY_LENGTH
     examples = task.examples(recipe.task, recipe.data.files(part), cache, faults)
     return task.data(examples, cache, longest, faults)
 

@@ -27,7 +27,7 @@ from .distributed import World, pick
 from .events import Event
 from .folder import CARD, Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
 from .loop import BEST, fit
-from .prepare import prepare_part
+from .prepare import ANY_LENGTH, prepare_part
 from .recipe import Recipe, read_run
 from .validate import sweep_loss
 
@@ -84,9 +84,10 @@ class Run:
         """Tokens that an input may have."""
         return self.recipe.data.max_length
 
-    def data(self, part: str, faults: Faults) -> Data:
-        """A part of the recipe's data as training has it."""
-        return prepare_part(self.recipe, self.task, part, self.folder.parent / ".cache", faults)
+    def data(self, part: str) -> Data:
+        """A part of the recipe's data, prepared as it was for training; nothing is too long."""
+        cache, faults = self.folder.parent / ".cache", Faults(self.recipe.data.skip_bad)
+        return prepare_part(self.recipe, self.task, part, cache, faults, ANY_LENGTH)
 
     def stream(self, prompt: str) -> Iterator[str]:
         """How a text goes on, in pieces, as they are written."""
@@ -105,9 +106,9 @@ class Run:
 
         Where nothing is said, on what training scores at its end.
         """
-        data, began = self.recipe.data, time.perf_counter()
+        began = time.perf_counter()
         on = on or part_to_score(self.recipe) or "test"
-        part = self.data(on, Faults(data.skip_bad))
+        part = self.data(on)
         swept = sweep_loss(
             self.task, self.model, part.store, self.recipe.train, self.device, None, thorough=True
         )

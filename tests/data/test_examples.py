@@ -168,7 +168,8 @@ device = "cpu"
 def write_classes(folder, **more):
     for seed, part in enumerate(("train", "valid", "test")):
         rows = [(line, "red" if "red" in line else "none") for line in sentences(60, seed)]
-        text = "".join(f"{line}\t{label}\n" for line, label in [("text", "label"), *rows])
+        header = "text\tlabel\tsame\n"
+        text = header + "".join(f"{line}\t{label}\t{label}\n" for line, label in rows)
         (folder / f"{part}.tsv").write_text(text + more.get(part, ""))
     (folder / "toy.toml").write_text(CLASSIFY)
     return str(folder / "toy.toml")
@@ -178,6 +179,7 @@ def test_a_training_parses_every_file_once(opened, tmp_path):
     """Learning, making batches, validating thrice, scoring and the card look at one reading."""
     parsed, hashed, opens = opened
     recipe = write_classes(tmp_path)
+    opens.clear()
     run = regard.train(recipe, run=tmp_path / "runs/a")
     once = {"train.tsv": 1, "valid.tsv": 1, "test.tsv": 1}
     assert parsed == once
@@ -195,7 +197,7 @@ def test_a_changed_file_is_read_again_and_no_other(opened, tmp_path):
     recipe = write_classes(tmp_path)
     regard.train(recipe, run=tmp_path / "runs/a")
     with (tmp_path / "valid.tsv").open("a") as file:
-        file.write("one red cats\tred\n")
+        file.write("one red cats\tred\tred\n")
     regard.train(recipe, run=tmp_path / "runs/b")
     assert parsed == {"train.tsv": 1, "valid.tsv": 2, "test.tsv": 1}
 
@@ -206,7 +208,7 @@ def test_a_setting_that_does_not_shape_what_is_read_does_not_read_it_again(opene
     regard.train(recipe, run=tmp_path / "runs/a")
     regard.train(recipe, "task.context=16", "text.size=50", run=tmp_path / "runs/b")
     assert set(parsed.values()) == {1}
-    regard.train(recipe, "task.label=text", "task.text=label", run=tmp_path / "runs/c")
+    regard.train(recipe, "task.label=same", run=tmp_path / "runs/c")
     assert set(parsed.values()) == {2}
 
 
@@ -215,7 +217,7 @@ def test_validation_and_scoring_share_one_store(tmp_path):
     cache = tmp_path / "runs/.cache"
     before = {path: path.stat().st_mtime_ns for path in cache.rglob("*")}
     assert len(list(cache.iterdir())) == 6  # of three parts, the examples and their ids
-    data = run.data("valid", Faults())
+    data = run.data("valid")
     assert len(data.examples) == data.store.rows == 60
     scores = run.evaluate("valid")
     assert scores["examples"] == 60
@@ -224,7 +226,7 @@ def test_validation_and_scoring_share_one_store(tmp_path):
 
 def test_lines_that_cannot_be_used_are_told_and_counted_once(tmp_path):
     """Also those of the training data, which are read before the task is made."""
-    bad = {part: f"no label in {part}\t\n\t\t\n" for part in ("train", "valid")}
+    bad = {part: f"no label in {part}\t\tred\n\t\t\n" for part in ("train", "valid")}
     recipe = write_classes(tmp_path, **bad)
     seen = []
     regard.train(recipe, "data.skip_bad=true", run=tmp_path / "runs/a", on_event=seen.append)

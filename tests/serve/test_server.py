@@ -172,8 +172,11 @@ def test_attention_is_what_see_shows(client, trained):
 
 
 def test_what_is_there_and_how_it_is(client):
-    names = [model["id"] for model in client.get("/v1/models").json()["data"]]
+    models = client.get("/v1/models").json()["data"]
+    names = [model["id"] for model in models]
     assert names == ["toy", "writer", "judge", "vectors"]
+    assert [model["gives"]["kind"] for model in models] == ["text"] * 4
+    assert models[0]["gives"]["labels"] == ["text to translate"]
     assert client.get("/health").json() == {"status": "ok", "models": names}
     complete(client, prompt="A", max_tokens=3)
     text = client.get("/metrics").text
@@ -263,6 +266,21 @@ def test_a_client_that_goes_away_frees_its_place(served):
 def test_every_refusal_names_the_field_and_the_limit(client, body, status, message):
     answer = complete(client, **body)
     assert answer.status_code == status, answer.text
+    assert message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([1], "inputs: "),
+        ({"text": "a"}, "input 1: must be a text, but is dict."),
+        (["a", ["a", "b"]], "input 2: must be a text, but is list."),
+        (["a", "a\tb"], "input 2: there must be one text, but a tab divides it in two."),
+    ],
+)
+def test_inputs_of_another_form_are_refused(client, inputs, message):
+    answer = client.post("/predict", json={"model": "judge", "inputs": inputs})
+    assert answer.status_code == 422, answer.text
     assert message in answer.json()["error"]["message"]
 
 

@@ -167,7 +167,7 @@ def test_each_hop_is_seen_with_the_supporting_facts_marked(run, tmp_path):
 
 def test_the_numbers_behind_a_hop_are_its_own(run):
     """A hop's score is the bare product: softmaxed, it is the weights shown."""
-    looks = run.see(run.task.example(run.data("valid", Faults()).examples)).looks
+    looks = run.see(run.task.example(run.data("valid").examples)).looks
     for look in looks:
         weights = torch.from_numpy(look.scores).softmax(-1)
         torch.testing.assert_close(weights, torch.from_numpy(look.weights), atol=1e-4, rtol=1e-4)
