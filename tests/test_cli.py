@@ -400,7 +400,7 @@ def test_not_toml(main, tmp_path):
     (tmp_path / "bad.toml").write_text("[task\n")
     assert "bad.toml: not valid TOML: Expected ']'" in main("train", "bad.toml", status=2).err
     (tmp_path / "bad.toml").write_text("steps = 3\n")
-    assert "bad.toml: no section 'steps'" in main("train", "bad.toml", status=2).err
+    assert "bad.toml: 'steps' stands in no section" in main("train", "bad.toml", status=2).err
     (tmp_path / "bad.toml").write_text("[task]\nkind = 'translate'\n")
     assert (
         "the recipe must set model.kind, to one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, bert, t5."

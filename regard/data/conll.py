@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from ..score.entities import to_bio
 from .read import Faults, is_text, lines
 
 
@@ -19,12 +18,7 @@ class Sentence(NamedTuple):
     where: str
 
 
-Scheme = Literal["iob1", "bio", "plain"]
-
-
-def read(
-    files: Sequence[Path], word: int, tag: int, scheme: Scheme, faults: Faults
-) -> Iterator[Sentence]:
+def read(files: Sequence[Path], word: int, tag: int, faults: Faults) -> Iterator[Sentence]:
     """The sentences of CoNLL files: a word a line, a blank line after each sentence.
 
     `word` and `tag` are columns, counted from 1; a tag of 0 is the last.
@@ -38,7 +32,7 @@ def read(
             cells = line.split()
             if not cells or cells[0] == "-DOCSTART-":
                 if words and not broken:
-                    yield from _sentence(words, tags, scheme, f"{path}:{first}", faults)
+                    yield Sentence(words, tags, f"{path}:{first}")
                 words, tags, first, broken = [], [], number + 1, False
                 continue
             if max(word, tag, 2) > len(cells) or not is_text(line):
@@ -48,25 +42,3 @@ def read(
                 continue
             words.append(cells[word - 1])
             tags.append(cells[tag - 1])
-
-
-def _sentence(
-    words: list[str], tags: list[str], scheme: Scheme, where: str, faults: Faults
-) -> Iterator[Sentence]:
-    if scheme == "plain":
-        yield Sentence(words, tags, where)
-        return
-    try:
-        begun = to_bio(tags)
-    except ValueError as error:
-        faults.report(where, f"in this sentence, {str(error).rstrip('.')}")
-        return
-    if scheme == "bio" and begun != tags:
-        place = next(i for i, (a, b) in enumerate(zip(tags, begun, strict=True)) if a != b)
-        faults.report(
-            where,
-            f"an entity must begin with B- (task.scheme=bio), but word {place + 1}, "
-            f"'{words[place]}', has {tags[place]}",
-        )
-        return
-    yield Sentence(words, begun, where)

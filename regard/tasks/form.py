@@ -108,7 +108,5 @@ class PairForm:
 
 def kind_of(sent: Any) -> str:
     """What something is called in JSON."""
-    kinds = {dict: "an object", list: "a list", tuple: "a list", str: "a text", bool: "true or false"}
-    if sent is None:
-        return "nothing"
+    kinds: dict[type, str] = {dict: "an object", list: "a list", tuple: "a list", str: "a text"}
     return kinds.get(type(sent), "a number" if isinstance(sent, int | float) else "something else")

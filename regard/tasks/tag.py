@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from ..decode import Settings as Decode
 from ..errors import DataError, InputError
 from ..model import Model
 from ..score.classes import Confusion
-from ..score.entities import Entities
+from ..score.entities import Entities, to_bio
 from ..score.interval import hundredths
 from ..text import Text, learn
 from .form import Form, TextForm
@@ -35,6 +35,8 @@ from .labels import read_labels, some_of
 from .prediction import Prediction
 from .task import Measured, Rng, Scores, Sections
 from .texts import TextTask, TokenRow, longest_first, windows
+
+Scheme = Literal["iob1", "bio", "plain"]
 
 
 class Words(NamedTuple):
@@ -52,7 +54,7 @@ class TagSettings:
     word: Annotated[int, Gt(0), "the column of the word, the first being 1"] = 1
     tag: Annotated[int, Ge(0), "the column of the tag; 0: the last"] = 0
     scheme: Annotated[
-        conll.Scheme,
+        Scheme,
         "iob1: B- only where needed, read as bio; bio: strictly; plain: tags of words, no entities",
     ] = "iob1"
     context: Annotated[
@@ -90,7 +92,8 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
     def read(
         settings: TagSettings, files: Sequence[Path], faults: Faults
     ) -> Iterator[conll.Sentence]:
-        return conll.read(files, settings.word, settings.tag, settings.scheme, faults)
+        sentences = conll.read(files, settings.word, settings.tag, faults)
+        return in_scheme(sentences, settings.scheme, faults)
 
     @staticmethod
     def reads_by(settings: TagSettings) -> str:
@@ -344,3 +347,27 @@ def words_of(line: str, number: int = 1) -> list[str]:
     if not words:
         raise InputError(f"input {number}: there must be a word to tag, but there is none.")
     return words
+
+
+def in_scheme(
+    sentences: Iterator[conll.Sentence], scheme: Scheme, faults: Faults
+) -> Iterator[conll.Sentence]:
+    """Sentences whose entities all begin with B-, as they are or as they are read."""
+    for words, tags, where in sentences:
+        if scheme == "plain":
+            yield conll.Sentence(words, tags, where)
+            continue
+        try:
+            begun = to_bio(tags)
+        except ValueError as error:
+            faults.report(where, f"in this sentence, {str(error).rstrip('.')}")
+            continue
+        if scheme == "bio" and begun != tags:
+            place = next(i for i, (a, b) in enumerate(zip(tags, begun, strict=True)) if a != b)
+            faults.report(
+                where,
+                f"an entity must begin with B- (task.scheme=bio), but word {place + 1}, "
+                f"'{words[place]}', has {tags[place]}",
+            )
+            continue
+        yield conll.Sentence(words, begun, where)

@@ -56,7 +56,7 @@ READERS = {
     "without a pair": ("a.jsonl", "".join(json.dumps(row) + "\n" for row in RECORDS),
                        lambda p: labelled.read(p, "text", "", "label", Faults())),
     "conll": ("a.conll", "EU I-ORG\nin O\n\nRome I-LOC\n",
-              lambda p: conll.read(p, 1, 0, "iob1", Faults())),
+              lambda p: conll.read(p, 1, 0, Faults())),
     "squad": ("a.json", json.dumps(QUESTIONS), lambda p: squad.read(p, Faults())),
     "babi": ("a_train.txt", STORY, lambda p: babi.read(p, Faults())),
     "pieces": ("a.txt", "one two\n\nthree\n", lambda p: running.pieces(p, True, Faults())),

@@ -273,8 +273,8 @@ def test_every_refusal_names_the_field_and_the_limit(client, body, status, messa
     ("inputs", "message"),
     [
         ([1], "inputs: "),
-        ({"text": "a"}, "input 1: must be a text, but is dict."),
-        (["a", ["a", "b"]], "input 2: must be a text, but is list."),
+        ({"text": "a"}, "input 1: must be a text, but is an object."),
+        (["a", ["a", "b"]], "input 2: must be a text, but is a list."),
         (["a", "a\tb"], "input 2: there must be one text, but a tab divides it in two."),
     ],
 )

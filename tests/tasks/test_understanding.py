@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import regard
-from regard.data import conll, squad
+from regard.data import squad
 from regard.data.read import Faults
 from regard.decode import Settings as Decode
 from regard.errors import DataError, InputError, RecipeError
@@ -233,22 +233,22 @@ def test_tags_are_read_as_bio_and_what_breaks_them_is_said(tmp_path):
     path = write_conll(
         tmp_path / "a.conll", [[("EU", "I-ORG"), ("in", "O"), ("Rome", "I-LOC"), ("Oslo", "B-LOC")]]
     )
-    row = next(conll.read([path], 1, 0, "iob1", Faults()))
+    row = next(Tag.read(TagSettings(scheme="iob1"), [path], Faults()))
     assert row.tags == ["B-ORG", "O", "B-LOC", "B-LOC"]
     with pytest.raises(
         DataError,
         match=r"a.conll:1: an entity must begin with B- .*, but word 1, 'EU', has I-ORG",
     ):
-        list(conll.read([path], 1, 0, "bio", Faults()))
+        list(Tag.read(TagSettings(scheme="bio"), [path], Faults()))
     path = write_conll(tmp_path / "b.conll", [[("ok", "O")], [("EU", "X-ORG")]])
     with pytest.raises(
         DataError,
         match="b.conll:3: in this sentence, tag 1: it must be O, B-type or I-type, but is 'X-ORG'",
     ):
-        list(conll.read([path], 1, 0, "iob1", Faults()))
+        list(Tag.read(TagSettings(scheme="iob1"), [path], Faults()))
     path.write_text("one\n")
     with pytest.raises(DataError, match="b.conll:1: a line must have 2 columns"):
-        list(conll.read([path], 1, 0, "iob1", Faults()))
+        list(Tag.read(TagSettings(scheme="iob1"), [path], Faults()))
 
 
 def test_words_are_tagged_at_their_first_piece_however_text_is_cut(tmp_path):
