@@ -310,7 +310,7 @@ def serve(
 ) -> None:
     """HTTP API and web page: OpenAI's routes, any task, what attends to what."""
     try:
-        from .serve.limits import Limits
+        from .serve.limits import ServerLimits
         from .serve.server import allow_files, is_loopback
         from .serve.server import serve as listen
     except ImportError as error:
@@ -318,7 +318,7 @@ def serve(
             f"regard serve needs {error.name}; pip install 'regard[serve]'."
         ) from error
 
-    limits = Limits(
+    limits = ServerLimits(
         body=max_body, prompt=max_prompt, new_tokens=max_tokens, rows=max_batch,
         waiting=max_queue, seconds=max_seconds, connections=max_connections,
     )  # fmt: skip

@@ -113,7 +113,7 @@ def parse_override(text: str) -> tuple[str, str, Any]:
     return section, key, value
 
 
-def settle(
+def make_settings(
     kind: type[T], section: str, given: Mapping[str, Value], ignore: Iterable[str] = ()
 ) -> T:
     """A section's values as its settings: unknown keys refused with the nearest, types checked."""

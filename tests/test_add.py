@@ -20,10 +20,10 @@ BLOCK = re.compile(HEAD + r"((?:.*\n)*?)```")
 SERVED = """
 import asyncio, json, sys
 import regard
-from regard.serve.limits import Limits
+from regard.serve.limits import ServerLimits
 from regard.serve.served import ServedRun
 run = regard.load(sys.argv[1], device="cpu")
-one = ServedRun(run, Limits())
+one = ServedRun(run, ServerLimits())
 told = asyncio.run(one.predict([[1, 2, 3, 4], "4 3 2 1"], {}))
 print(json.dumps([[answer["output"] for answer in told], one.about()["gives"]]))
 one.close(0.2)

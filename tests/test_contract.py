@@ -14,7 +14,7 @@ from regard.batch import Asked, Sizes, Tensors
 from regard.data.read import Faults
 from regard.model import Model, Writes, WritesOn
 from regard.models import MODELS
-from regard.serve.limits import Limits
+from regard.serve.limits import ServerLimits
 from regard.serve.served import ServedRun
 from regard.tasks import TASKS, Prediction, Task
 from regard.tasks import task as capabilities
@@ -208,7 +208,7 @@ def test_it_answers_is_judged_and_looked_into(made):
 def test_it_is_served(made):
     run, _ = made
     word = TOYS[run.recipe.task_kind][3]
-    one = ServedRun(run, Limits())
+    one = ServedRun(run, ServerLimits())
     try:
         (told,) = asyncio.run(one.predict([word], {"seed": 1} if one.writes else {}))
         mine = regard.load(run.folder, *(["decode.seed=1"] if one.writes else []), device="cpu")

@@ -15,7 +15,7 @@ from regard.corpora.stories import generate
 from regard.data.read import lines, whole_lines
 from regard.serve import look, schema
 from regard.serve.completion import Completing
-from regard.serve.limits import Limits
+from regard.serve.limits import ServerLimits
 from regard.serve.metrics import Metrics
 from regard.serve.served import ServedRun
 from regard.training.recipe import read
@@ -77,7 +77,7 @@ def test_it_trains_for_two_steps(name, tmp_path):
 
 async def is_served(run, asked):
     """Whatever `predict` answers, a server answers too, and the same."""
-    hosted = ServedRun(run, Limits())
+    hosted = ServedRun(run, ServerLimits())
     try:
         fixed = {"seed": 3, "kind": "sample"} if run.recipe.decode.kind == "sample" else {}
         (told,) = await hosted.predict([asked], fixed)
@@ -88,11 +88,11 @@ async def is_served(run, asked):
             assert (again["input"], again["output"]) == (asked, told["output"])
         if hosted.writes:
             said = schema.Completion(prompt=asked, max_tokens=5, seed=3 if fixed else None)
-            whole = await Completing(hosted, said, Limits(), Metrics()).whole()
+            whole = await Completing(hosted, said, ServerLimits(), Metrics()).whole()
             assert whole["choices"][0]["finish_reason"] in ("stop", "length")
         if run.model.looks:
             looked = schema.Attention(input=asked, parameters=fixed)
-            assert (await look.into(hosted, looked, Limits()))["looks"]
+            assert (await look.into(hosted, looked, ServerLimits()))["looks"]
     finally:
         hosted.close(1)
 

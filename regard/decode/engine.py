@@ -24,7 +24,7 @@ from ..model import AnyBatch, AnyState, Model, Writer, WritesOn
 from ..parts.state import Cache
 from .beam import grow, harvest
 from .graph import InPlace
-from .rows import Rows
+from .rows import EngineRows
 from .running import Done, Group, Request, Running, Token
 from .settings import Hypothesis
 from .stream import fitting
@@ -122,7 +122,7 @@ class Engine:
         self.job: Job | None = None  # the one that is being done
         self.running: list[Running] = []
         self.groups: list[Group] | None = None  # None: who runs has changed
-        self.rows = Rows(self.device)
+        self.rows = EngineRows(self.device)
         self.step = InPlace(model)
         self.reading: tuple[Request, AnyState, int] | None = None
         self.prompts: OrderedDict[tuple[int, ...], tuple[Tensor, Tensor]] = OrderedDict()
@@ -234,7 +234,7 @@ class Engine:
         told = [running.request for running in self.running]
         told += [self.reading[0]] if self.reading is not None else []
         self.running, self.reading, self.groups = [], None, None
-        self.rows, self.step = Rows(self.device), InPlace(self.model)
+        self.rows, self.step = EngineRows(self.device), InPlace(self.model)
         for request in told:
             tell(request, Done([], error))
 

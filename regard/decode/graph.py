@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..model import AnyBatch, AnyState, Model, Writer, Writes
 from ..parts.block import compiled_steps
-from .rows import CacheRows, Rows, power_of_two
+from .rows import CacheRows, EngineRows, power_of_two
 from .settings import Settings
 
 PATIENCE = 3  # plain steps before a capture, which costs about five: short answers need none
@@ -128,7 +128,7 @@ class InPlace:
         self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.pool: Any = None
 
-    def __call__(self, rows: Rows) -> Tensor:
+    def __call__(self, rows: EngineRows) -> Tensor:
         """One token more for every row.  -> logits (R, V), to be read before the next call"""
         whole = rows.device.type == "cuda" and isinstance(rows.past, CacheRows)
         state = rows.view(power_of_two(rows.count) if whole else rows.count)

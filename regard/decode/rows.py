@@ -178,7 +178,7 @@ class MemoryRows:
         self.widths[row] = 0
 
 
-class Rows:
+class EngineRows:
     """All rows of an engine: their last token, their past, and their memory where they have one."""
 
     def __init__(self, device: torch.device) -> None:

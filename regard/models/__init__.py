@@ -3,7 +3,7 @@
 from ..model import Model
 from .bert import BERT
 from .gpt import GPT
-from .memory import Memory
+from .memory import MemoryNetwork
 from .rnn import RNN
 from .seq2seq import Seq2Seq
 from .t5 import T5
@@ -14,7 +14,7 @@ from .xlnet import XLNet
 MODELS: dict[str, type[Model]] = {
     "transformer": Transformer,
     "seq2seq": Seq2Seq,
-    "memory": Memory,
+    "memory": MemoryNetwork,
     "rnn": RNN,
     "gpt": GPT,
     "xl": XL,

@@ -62,7 +62,7 @@ class Hop(nn.Module):
         return torch.where(linear, plain, soft)[:, 0]
 
 
-class Memory(Model):
+class MemoryNetwork(Model):
     """End-to-end memory network (Sukhbaatar et al. 2015).  -> logits (B, 1, V)
 
     q ← q + Σ a v, hop by hop; gated, q ← g Σ a v + (1 - g) q with g = sigmoid(W q + b),

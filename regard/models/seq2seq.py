@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..batch import Batch, ModelOutput, Sizes, Tensors, Words
 from ..model import Looks, Model
 from ..parts import mask as masks
-from ..parts.align import Align, Aligned, Look
+from ..parts.align import Align, Aligned, AlignedAttend
 from ..parts.output import Output
 from ..parts.pick import PICKS, Hard
 from ..parts.position import NoPosition
@@ -237,7 +237,7 @@ class Seq2Seq(Model):
         assert s.hidden % s.heads == 0, f"{s.heads} heads cannot share a width of {s.hidden}"
         size = s.hidden // s.heads
         warm: dict[str, Any] = {"temperature": s.temperature} if s.pick == "gumbel" else {}
-        look = Look(
+        look = AlignedAttend(
             SCORES[s.score](size, s.heads),
             WINDOWS[s.window](size, s.heads, s.reach),
             PICKS[s.pick](**warm),

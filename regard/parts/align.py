@@ -21,7 +21,7 @@ class Looked(NamedTuple):
     picked: Tensor  # (B, H, T, S) what the values were mixed by
 
 
-class Look(Attend):
+class AlignedAttend(Attend):
     """Scores of prepared keys, a window, softmax, a pick, the weighted sum."""
 
     def __init__(self, score: Score, window: nn.Module, pick: nn.Module) -> None:
@@ -62,15 +62,20 @@ class Aligned(NamedTuple):
 
 
 class Align(nn.Module):
-    """Heads around `Look`. Keys and values are the source's states themselves (`plain`), or have
-    projections of their own (`separate`).
+    """Heads around `AlignedAttend`. Keys and values are the source's states themselves (`plain`),
+    or have projections of their own (`separate`).
 
     With coverage, the sum of all weights so far is added to each key along a learned direction, so
     that the score can tell what has been translated already (Tu et al. 2016, See et al. 2017).
     """
 
     def __init__(
-        self, width: int, heads: int, look: Look, separate: bool = False, coverage: bool = False
+        self,
+        width: int,
+        heads: int,
+        look: AlignedAttend,
+        separate: bool = False,
+        coverage: bool = False,
     ) -> None:
         super().__init__()
         assert width % heads == 0, f"{heads} heads cannot share a width of {width}"

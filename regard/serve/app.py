@@ -23,7 +23,7 @@ from ..tasks.task import Embeds
 from . import look, schema
 from .completion import Completing, check_inputs, check_texts
 from .guard import Guard, Hosts
-from .limits import Limits
+from .limits import ServerLimits
 from .metrics import Metrics
 from .refusal import RETRY, refuse_in_one_sentence
 from .served import ServedRun
@@ -40,7 +40,7 @@ SHOWN = {
 class Runs:
     """The runs that are served, and how long each may take to answer."""
 
-    def __init__(self, hosted: Sequence[ServedRun], limits: Limits) -> None:
+    def __init__(self, hosted: Sequence[ServedRun], limits: ServerLimits) -> None:
         self.hosted, self.limits, self.metrics = list(hosted), limits, Metrics()
         self.by_name = {one.name: one for one in hosted}
         self.stopping = threading.Event()  # set by the signal that ends the server
@@ -86,7 +86,7 @@ async def told(found: Any) -> Response:
 
 def make_app(
     hosted: Sequence[ServedRun],
-    limits: Limits,
+    limits: ServerLimits,
     api_key: str = "",
     origins: Sequence[str] = (),
     hosts: Hosts | None = None,

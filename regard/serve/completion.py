@@ -17,9 +17,9 @@ from ..decode.engine import Token
 from ..errors import InputError, RegardError
 from ..text.spelling import KEPT, Spelling
 from . import schema
-from .limits import Limits
+from .limits import ServerLimits
 from .metrics import Metrics
-from .served import Piece, ServedRun, UnreadError
+from .served import ServedRun, TextPiece, UnreadError
 
 T = TypeVar("T")
 
@@ -27,12 +27,12 @@ READ_AHEAD = 64  # pieces that wait for their reader beside those of the engine
 DRAWN = ("temperature", *(name for name in DRAWING if name in schema.Completion.model_fields))
 
 
-def check_texts(given: str | Sequence[str], limits: Limits, name: str) -> list[str]:
+def check_texts(given: str | Sequence[str], limits: ServerLimits, name: str) -> list[str]:
     """No more texts than may be, and none too long."""
     return check_inputs([given] if isinstance(given, str) else list(given), limits, name)
 
 
-def check_inputs(given: list[T], limits: Limits, name: str) -> list[T]:
+def check_inputs(given: list[T], limits: ServerLimits, name: str) -> list[T]:
     """No more inputs of any kind than may be, and of texts none too long."""
     if not 0 < len(given) <= limits.inputs:
         raise InputError(f"{name}: from 1 to {limits.inputs} texts, but there are {len(given)}.")
@@ -51,7 +51,9 @@ def characters(sent: Any) -> int:
     return sum(map(characters, inside))
 
 
-def as_parameters(asked: schema.Completion, limits: Limits, writes_on: bool) -> dict[str, Any]:
+def as_parameters(
+    asked: schema.Completion, limits: ServerLimits, writes_on: bool
+) -> dict[str, Any]:
     """OpenAI's fields as settings of decode; what is not said is as the run has it."""
     if asked.max_tokens is not None and asked.max_tokens > limits.new_tokens:
         raise InputError(f"max_tokens: at most {limits.new_tokens}, but is {asked.max_tokens}.")
@@ -83,14 +85,14 @@ class Completing:
     """Made and checked in a thread of its own: reading prompts takes as long as they are."""
 
     def __init__(
-        self, one: ServedRun, asked: schema.Completion, limits: Limits, metrics: Metrics
+        self, one: ServedRun, asked: schema.Completion, limits: ServerLimits, metrics: Metrics
     ) -> None:
         self.one, self.asked, self.limits, self.metrics = one, asked, limits, metrics
         self.began, self.id = time.perf_counter(), f"cmpl-{uuid.uuid4().hex}"
         self.created, self.written = int(time.time()), 0
         if asked.echo and not one.writes_on:
             raise InputError("echo: a translator's prompt is not part of its answer.")
-        self.decode = one.settle(as_parameters(asked, limits, one.writes_on))
+        self.decode = one.decode_settings(as_parameters(asked, limits, one.writes_on))
         prompts = self.prompts()
         if not 0 < len(prompts) <= limits.inputs:
             raise InputError(
@@ -118,13 +120,13 @@ class Completing:
         """A beam changes its mind until the end: its answer comes in one piece."""
         return self.decode.kind == "beam"
 
-    async def pieces(self) -> AsyncGenerator[Piece, None]:
+    async def pieces(self) -> AsyncGenerator[TextPiece, None]:
         """All prompts' answers as they come, numbered through."""
         if self.asked.max_tokens == 0:
             for index in range(len(self.ids) * self.asked.n):
-                yield Piece(index, "", [], "length")
+                yield TextPiece(index, "", [], "length")
             return
-        queue: asyncio.Queue[Piece | BaseException | None] = asyncio.Queue(READ_AHEAD)
+        queue: asyncio.Queue[TextPiece | BaseException | None] = asyncio.Queue(READ_AHEAD)
 
         async def one(number: int, ids: list[int]) -> None:
             first, last, count = None, self.began, 0
@@ -193,7 +195,7 @@ class Completing:
         ]
         return {**self.head(), "choices": choices, "usage": self.usage(), **self.seed}
 
-    async def begin(self) -> tuple[Any, Piece | None, list[tuple[str, list[Any]]]]:
+    async def begin(self) -> tuple[Any, TextPiece | None, list[tuple[str, list[Any]]]]:
         """The first piece, so that what is wrong has a status and not a broken stream."""
         echoed = await self.echoed()
         pieces = self.pieces()
@@ -202,7 +204,7 @@ class Completing:
         except StopAsyncIteration:
             return pieces, None, echoed
 
-    async def events(self, begun: tuple[Any, Piece | None, Any]) -> AsyncGenerator[str, None]:
+    async def events(self, begun: tuple[Any, TextPiece | None, Any]) -> AsyncGenerator[str, None]:
         """Server-sent events, until the answer or the time for it has ended."""
         pieces, first, echoed = begun
         ends = self.began + self.limits.stream
@@ -238,7 +240,7 @@ class Completing:
         body = {**self.head(), "choices": choices, **({"usage": usage} if usage else {})}
         return f"data: {json.dumps({**body, **self.seed}, ensure_ascii=False)}\n\n"
 
-    def told(self, piece: Piece) -> dict[str, Any]:
+    def told(self, piece: TextPiece) -> dict[str, Any]:
         return self.choice(piece.index, piece.text, piece.tokens, piece.reason)
 
     def head(self) -> dict[str, Any]:

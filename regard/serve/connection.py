@@ -11,10 +11,10 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .limits import Limits
+from .limits import ServerLimits
 
 
-def connection(limits: Limits) -> type[H11Protocol]:
+def connection(limits: ServerLimits) -> type[H11Protocol]:
     """The protocol of a server with such limits."""
 
     class Connection(H11Protocol):

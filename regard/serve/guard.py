@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .limits import Limits
+from .limits import ServerLimits
 from .metrics import Metrics
 from .refusal import failure, refusal
 
@@ -56,7 +56,7 @@ class Guard:
     """A middleware around the whole app."""
 
     def __init__(
-        self, app: ASGIApp, limits: Limits, api_key: str, hosts: Hosts, metrics: Metrics
+        self, app: ASGIApp, limits: ServerLimits, api_key: str, hosts: Hosts, metrics: Metrics
     ) -> None:
         self.app, self.limits, self.hosts, self.metrics = app, limits, hosts, metrics
         self.key = api_key.encode()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """Settings of `regard serve`, each with the one default."""
 
     body: int = 2**20  # bytes of a request

@@ -10,18 +10,18 @@ from ..errors import InputError
 from ..see.ablate import head_by_head
 from ..see.capture import AttentionReport
 from . import schema
-from .limits import Limits
+from .limits import ServerLimits
 from .served import ServedRun
 
 
-async def into(one: ServedRun, asked: schema.Attention, limits: Limits) -> dict[str, Any]:
+async def into(one: ServedRun, asked: schema.Attention, limits: ServerLimits) -> dict[str, Any]:
     """An input answered among the others', then looked at in one pass; where one head after the
     other is silenced, the others' steps go on between two of them."""
     if not one.run.model.looks:
         raise InputError(
             f"model: {one.name} is a {one.run.recipe.model_kind}, which has no attention to see."
         )
-    decode, target = one.settle(asked.parameters), asked.target
+    decode, target = one.decode_settings(asked.parameters), asked.target
     seed = {"seed": decode.seed} if one.writes and decode.kind == "sample" else {}
     if target is None and one.task.looks_at_answer:
         (answer,) = await one.predict([asked.input], {**asked.parameters, **seed})

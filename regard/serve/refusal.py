@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from ..errors import RegardError
-from .limits import Limits
+from .limits import ServerLimits
 from .served import BusyError, UnreadError
 
 RETRY = {"Retry-After": "1"}
@@ -29,7 +29,7 @@ def refusal(
     return JSONResponse({"error": error}, status, headers)
 
 
-def refuse_in_one_sentence(app: FastAPI, limits: Limits, stopping: threading.Event) -> None:
+def refuse_in_one_sentence(app: FastAPI, limits: ServerLimits, stopping: threading.Event) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]

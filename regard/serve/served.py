@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..batch import Batch, Running, Tokens
-from ..config import Value, settle
+from ..config import Value, make_settings
 from ..decode import Hypothesis
 from ..decode import Settings as Decode
 from ..decode.engine import Done, Engine, Request, Token
@@ -25,7 +25,7 @@ from ..tasks.task import Writes
 from ..tasks.writer import as_prompt
 from ..tasks.writing import GREEDY
 from ..text import Text
-from .limits import Limits
+from .limits import ServerLimits
 
 TOGETHER = 8  # inputs of a task that does not write that are answered between two steps
 ROWS = 256  # tokens whose likeliest are looked for at a time
@@ -41,7 +41,7 @@ class UnreadError(Exception):
 
 
 @dataclass
-class Piece:
+class TextPiece:
     """Some text of one answer, with the tokens that brought it; `reason` when it has ended."""
 
     index: int
@@ -54,7 +54,7 @@ class Piece:
 class ServedRun:
     """One run behind the server."""
 
-    def __init__(self, run: Run, limits: Limits) -> None:
+    def __init__(self, run: Run, limits: ServerLimits) -> None:
         self.run, self.limits, self.task = run, limits, run.task
         self.name = run.folder.resolve().name
         self.kind = run.recipe.task_kind
@@ -97,7 +97,7 @@ class ServedRun:
 
     # How an answer is searched for.
 
-    def settle(self, given: dict[str, Any]) -> Decode:
+    def decode_settings(self, given: dict[str, Any]) -> Decode:
         """The run's own way, changed by what a request says; drawn by a seed that is new unless it
         is given."""
         own, limits = self.run.recipe.decode, self.limits
@@ -122,7 +122,7 @@ class ServedRun:
         if isinstance(asked, int) and asked > limits.new_tokens:
             raise InputError(f"max_new_tokens: at most {limits.new_tokens}, but is {asked}.")
         said = {k: Value(v, "command line", "parameters", Path()) for k, v in values.items()}
-        decode = settle(Decode, "decode", said)
+        decode = make_settings(Decode, "decode", said)
         most = min(limits.beams, limits.rows)
         if decode.num_beams > most and decode.kind == "beam":
             raise InputError(f"num_beams: at most {most}, but is {decode.num_beams}.")
@@ -241,12 +241,12 @@ class ServedRun:
 
     async def write(
         self, ids: list[int], decode: Decode, others: int = 0
-    ) -> AsyncGenerator[Piece, None]:
+    ) -> AsyncGenerator[TextPiece, None]:
         """Text as it comes, of one answer or several."""
         count = decode.num_return_sequences
         if not ids:  # an empty line has an empty translation
             for index in range(count):
-                yield Piece(index, "", [], "stop")
+                yield TextPiece(index, "", [], "stop")
             return
         before = ids if self.writes_on else []
         texts = [Growing(self.text, before, decode.stop) for _ in range(count)]
@@ -261,20 +261,20 @@ class ServedRun:
                 text, eos = texts[event.copy], event.id == self.text.eos
                 shown = text.finish() if eos else text.add(event.id)
                 reason = "stop" if eos or text.stopped else None
-                yield Piece(event.copy, shown, [event], reason)
+                yield TextPiece(event.copy, shown, [event], reason)
                 if reason is not None:
                     ended.add(event.copy)
                     if len(ended) == count:
                         return
         for index in [i for i in range(count) if i not in ended]:
             if index >= len(found):  # every continuation was forbidden
-                yield Piece(index, "", [], "stop")
+                yield TextPiece(index, "", [], "stop")
                 continue
             answer = found[index]
             text, new = texts[index], answer.ids if decode.kind == "beam" else []
             shown = "".join(text.add(token) for token in new if not text.stopped) + text.finish()
             reason = "stop" if answer.ended or text.stopped else "length"
-            yield Piece(index, shown, [], reason, len(new) + (answer.ended and bool(new)))
+            yield TextPiece(index, shown, [], reason, len(new) + (answer.ended and bool(new)))
 
     async def answers(self, ids: list[int], decode: Decode) -> list[Hypothesis]:
         """What is written in the end."""
@@ -308,7 +308,7 @@ class ServedRun:
         """An answer to each input: written among the others' where the task writes, else as jobs
         between their steps."""
         began = time.perf_counter()
-        decode, accept = self.settle(parameters), self.task.gives.accept
+        decode, accept = self.decode_settings(parameters), self.task.gives.accept
         given = [accept(one, number) for number, one in enumerate(inputs, 1)]
         if self.writer is None:
             found = await self._told(given, decode)
@@ -359,7 +359,7 @@ class ServedRun:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[Any] = loop.create_future()
 
-        def settle(result: Any, error: BaseException | None) -> None:
+        def resolve(result: Any, error: BaseException | None) -> None:
             if ready.done():
                 return
             if error is not None:
@@ -368,7 +368,7 @@ class ServedRun:
                 ready.set_result(result)
 
         def then(result: Any, error: BaseException | None) -> None:
-            loop.call_soon_threadsafe(settle, result, error)
+            loop.call_soon_threadsafe(resolve, result, error)
 
         job = self.engine.call(work, then)
         if job is None:

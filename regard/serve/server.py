@@ -17,7 +17,7 @@ from ..see.run import load
 from .app import make_app
 from .connection import connection
 from .guard import Hosts
-from .limits import Limits
+from .limits import ServerLimits
 from .served import ServedRun
 
 
@@ -26,7 +26,7 @@ def serve(
     host: str,
     port: int,
     api_key: str,
-    limits: Limits,
+    limits: ServerLimits,
     device: str = "auto",
     origins: Sequence[str] = (),
     allowed: Sequence[str] = (),
@@ -42,7 +42,7 @@ def serve(
     make_server(app, limits).run(sockets=[bound])
 
 
-def make_server(app: FastAPI, limits: Limits) -> uvicorn.Server:
+def make_server(app: FastAPI, limits: ServerLimits) -> uvicorn.Server:
     """uvicorn with our limits on connections."""
     allow_files(limits.connections + 64)
     config = uvicorn.Config(

@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     places: list[Place]
 
 
-class Piece(NamedTuple):
+class Window(NamedTuple):
     """A question with a window of its text."""
 
     row: TokenRow
@@ -192,11 +192,11 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
         sides = (store.lengths(name)[:most].tolist() for name in ("question", "ids"))
         return self.pieces(list(zip(*sides, strict=True)))
 
-    def piece(self, asked: Asked, start: int, end: int) -> Piece:
+    def piece(self, asked: Asked, start: int, end: int) -> Window:
         f = self.text.frame
         first = len(f.first) + len(asked.question) + len(f.between)
         row = self.frame(asked.question, asked.ids[start:end], self.settings.context)
-        return Piece(row, first, asked.places[start:end])
+        return Window(row, first, asked.places[start:end])
 
     def plan(self, store: Store, budget: int, seed: int) -> Plan[Rows]:
         pieces = self.stored_pieces(store)
@@ -326,7 +326,7 @@ def checked(given: TwoTexts, number: int) -> tuple[str, str]:
     return question.strip(), context
 
 
-def span_of(answers: Sequence[Sequence[int]], piece: Piece) -> tuple[int, int]:
+def span_of(answers: Sequence[Sequence[int]], piece: Window) -> tuple[int, int]:
     """The first answer's tokens in a row; (0, 0) where the window does not hold all of it."""
     if not answers or not piece.places:
         return 0, 0
@@ -349,7 +349,7 @@ def allowed(width: int, window: Tensor) -> Tensor:
     return (inside | (places == 0)).long()
 
 
-def best_span(scores: Tensor, piece: Piece, longest: int) -> Found | None:
+def best_span(scores: Tensor, piece: Window, longest: int) -> Found | None:
     """The likeliest pair of begin and end, the end not before the begin nor too far.  (T, 2)"""
     count = len(piece.places)
     if not count:

@@ -18,7 +18,7 @@ from .distributed import World
 from .loss import Loss
 
 # Sum of -log p, and what the next batch goes on from.
-Done = tuple[Tensor, tuple[Tensor, ...]]
+StepResult = tuple[Tensor, tuple[Tensor, ...]]
 
 
 class Backward(Protocol):
@@ -28,7 +28,7 @@ class Backward(Protocol):
     last piece.
     """
 
-    def __call__(self, batch: AnyBatch, scales: Sequence[float], last: bool) -> Done: ...
+    def __call__(self, batch: AnyBatch, scales: Sequence[float], last: bool) -> StepResult: ...
 
 
 Objectives = Callable[[Any, AnyBatch], Loss]
@@ -92,7 +92,7 @@ class Plain:
     def __init__(self, objective: nn.Module, precision: torch.autocast | None = None) -> None:
         self.objective, self.precision = objective, precision
 
-    def __call__(self, batch: AnyBatch, scales: Sequence[float] | Tensor, last: bool) -> Done:
+    def __call__(self, batch: AnyBatch, scales: Sequence[float] | Tensor, last: bool) -> StepResult:
         # Before a step's last piece, peers need not exchange gradients.
         shared = isinstance(self.objective, DistributedDataParallel)
         with self.objective.no_sync() if shared and not last else nullcontext():  # type: ignore[operator]
@@ -124,10 +124,12 @@ class Graphs:
     def __init__(self, plain: Plain, most: int = 256) -> None:
         self.plain, self.most = plain, most
         self.met: Counter[tuple[Any, ...]] = Counter()
-        self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, AnyBatch, Tensor, Done]] = {}
+        self.graphs: dict[
+            tuple[Any, ...], tuple[torch.cuda.CUDAGraph, AnyBatch, Tensor, StepResult]
+        ] = {}
         self.pool: Any = None
 
-    def __call__(self, batch: AnyBatch, scales: Sequence[float], last: bool) -> Done:
+    def __call__(self, batch: AnyBatch, scales: Sequence[float], last: bool) -> StepResult:
         kinds = (type(batch.read), type(batch.asked), mask_free(batch))
         shape = (*kinds, *(tensor.shape for tensor in batch.tensors()))
         self.met[shape] += 1
@@ -145,7 +147,7 @@ class Graphs:
 
     def capture(
         self, batch: AnyBatch, parts: int
-    ) -> tuple[torch.cuda.CUDAGraph, AnyBatch, Tensor, Done]:
+    ) -> tuple[torch.cuda.CUDAGraph, AnyBatch, Tensor, StepResult]:
         own = batch.put(tuple(tensor.clone() for tensor in batch.tensors()))
         scales = torch.zeros(parts, device=own.tensors()[0].device)
         rng = torch.cuda.get_rng_state()

@@ -19,7 +19,7 @@ from ..data.read import Faults
 from ..model import AnyBatch
 from ..tasks import AnyTask
 from . import adapt, checkpoint, cost, optim
-from .backward import Backward, Done, make_backward
+from .backward import Backward, StepResult, make_backward
 from .distil import make_loss, start_from
 from .distributed import World
 from .events import Begun, Event, Log, Progress, Saved, Step, Stopped, Window, record, trim_log
@@ -85,7 +85,7 @@ class Share(NamedTuple):
 
 def gradient(
     backward: Backward, share: Share, whole: Sequence[int], world: World, pieces: int
-) -> Done:
+) -> StepResult:
     """Leave the gradient of the whole batch's mean loss in the weights.
 
     A rank's rows are cut into `pieces`. Sums are divided by what the `whole` batch counts, so

@@ -146,16 +146,17 @@ def resolve(name: str, given: config.Given) -> Recipe:
             )
         model_from = config.anchor(from_run.value, from_run.folder)
     settled: dict[str, Any] = {
-        "task": config.settle(TASKS[task_kind].Settings, "task", given["task"], ["kind"]),
-        "data": config.settle(DataSettings, "data", given["data"]),
-        "model": config.settle(
+        "task": config.make_settings(TASKS[task_kind].Settings, "task", given["task"], ["kind"]),
+        "data": config.make_settings(DataSettings, "data", given["data"]),
+        "model": config.make_settings(
             MODELS[model_kind].Settings, "model", given["model"], ["kind", "from"]
         ),
-        "train": config.settle(TrainSettings, "train", given["train"]),
-        "decode": config.settle(decode.Settings, "decode", given["decode"]),
+        "train": config.make_settings(TrainSettings, "train", given["train"]),
+        "decode": config.make_settings(decode.Settings, "decode", given["decode"]),
     }
     sections: dict[str, Any] = {
-        section: config.settle(kind, section, given[section]) for section, kind in own.items()
+        section: config.make_settings(kind, section, given[section])
+        for section, kind in own.items()
     }
     data = settled["data"]
     assert isinstance(data, DataSettings)

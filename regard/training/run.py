@@ -205,7 +205,7 @@ def start(
     held = Hold(folder) if hold is None else hold
     made = begun = False
     try:
-        made = world.first(lambda: settle(recipe, held, fresh) if world.leads else False)
+        made = world.first(lambda: prepare_folder(recipe, held, fresh) if world.leads else False)
         if (folder / "model.safetensors").is_file():  # trained, but not scored yet
             if world.leads:
                 (folder / BEST).unlink(missing_ok=True)  # where a kill came just before that
@@ -268,7 +268,7 @@ def check_fit(recipe: Recipe, model: Model) -> None:
         )
 
 
-def settle(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
+def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
     """Make the folder ready, or say why it cannot be used; True if a new run is begun there."""
     folder = hold.folder
     if not is_text(str(folder.resolve())):  # the weights' library writes no such name

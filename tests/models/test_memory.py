@@ -7,7 +7,7 @@ import torch
 
 import regard
 from regard.batch import Batch, Sizes, Story, Tokens
-from regard.models.memory import Memory, MemorySettings
+from regard.models.memory import MemoryNetwork, MemorySettings
 from tests.toys import random_stories
 
 SIZES = Sizes(24, 24, True)
@@ -15,7 +15,7 @@ SIZES = Sizes(24, 24, True)
 
 def make(**more):
     torch.manual_seed(0)
-    model = Memory(SIZES, MemorySettings(width=6, ages=12, noise=0.0, **more)).eval()
+    model = MemoryNetwork(SIZES, MemorySettings(width=6, ages=12, noise=0.0, **more)).eval()
     for weight in model.parameters():
         weight.data += torch.randn_like(weight) * 0.3
     return model
@@ -76,7 +76,7 @@ def test_a_gate_weighs_the_old_against_the_new():
 
 
 def test_noise_makes_sentences_seem_older_in_training_only():
-    model = Memory(SIZES, MemorySettings(width=6, ages=2000, noise=0.25))
+    model = MemoryNetwork(SIZES, MemorySettings(width=6, ages=2000, noise=0.25))
     counts, told = torch.full((500,), 9), torch.arange(14)  # five of them padding
     assert (model.eval().ages(counts, told)[:, :9] == torch.arange(8, -1, -1)).all()
     torch.manual_seed(0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.parts import mask as masks
-from regard.parts.align import Align, Look
+from regard.parts.align import Align, AlignedAttend
 from regard.parts.pick import PICKS, Gumbel, Hard, Soft
 from regard.parts.recurrent import CELLS, Reader
 from regard.parts.score import SCORES
@@ -129,7 +129,7 @@ def test_a_reader_is_torchs_bidirectional_net_on_packed_rows(cell, depth):
 
 def make(score="general", window="global", pick="soft", heads=2, **more):
     torch.manual_seed(0)
-    look = Look(
+    look = AlignedAttend(
         SCORES[score](8 // heads, heads), WINDOWS[window](8 // heads, heads, 2), PICKS[pick]()
     )
     return Align(8, heads, look, **more)

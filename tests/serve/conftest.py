@@ -12,7 +12,7 @@ import regard
 from regard.data.read import whole_lines
 from regard.exchange.hf import read
 from regard.serve.app import make_app
-from regard.serve.limits import Limits
+from regard.serve.limits import ServerLimits
 from regard.serve.served import ServedRun
 from regard.serve.server import bind, make_server
 
@@ -65,7 +65,7 @@ def folders(tmp_path_factory, trained):
 
 @pytest.fixture(scope="session")
 def served(folders):
-    limits = Limits(body=200_000, prompt=400, new_tokens=400, inputs=8, rows=16, seconds=30)
+    limits = ServerLimits(body=200_000, prompt=400, new_tokens=400, inputs=8, rows=16, seconds=30)
     server = Served(folders.values(), limits)
     yield server
     server.close()

@@ -15,7 +15,7 @@ import torch
 import regard
 from regard.data.read import whole_lines
 from regard.errors import RegardError
-from regard.serve.limits import Limits
+from regard.serve.limits import ServerLimits
 from regard.serve.served import ServedRun, UnreadError
 from regard.tasks.growing import begun, cut_at
 from tests.serve.conftest import Served
@@ -59,7 +59,7 @@ def forever(model, inputs, *more):
 @pytest.fixture
 def stuck(folders):
     """A server whose classifier never ends, and whose translator and writer do."""
-    limits = Limits(seconds=1.0, rows=8, new_tokens=400, stopping=1)
+    limits = ServerLimits(seconds=1.0, rows=8, new_tokens=400, stopping=1)
     server = Served([folders["judge"], folders["writer"], folders["toy"]], limits)
     hosted = server.hosted[0]
     real = hosted.task.predict
@@ -94,7 +94,7 @@ def test_a_client_that_leaves_any_route_frees_its_place(stuck, route):
 
 
 def test_the_server_stops_in_time_with_a_job_that_never_ends(folders):
-    server = Served([folders["judge"]], Limits(stopping=1))
+    server = Served([folders["judge"]], ServerLimits(stopping=1))
     server.hosted[0].task.predict = forever
     with server.client() as client, pytest.raises(httpx.TimeoutException):
         client.post("/predict", json={"inputs": "a"}, timeout=0.2)
@@ -111,7 +111,7 @@ def test_the_server_stops_in_time_with_a_job_that_never_ends(folders):
 
 
 def test_what_is_new_is_refused_while_what_runs_is_finished(folders):
-    server = Served([folders["writer"]], Limits())
+    server = Served([folders["writer"]], ServerLimits())
     real = server.hosted[0].engine.model.step
 
     def slowly(*args):
@@ -154,7 +154,7 @@ def test_more_rows_than_there_are_is_refused_at_the_door(stuck):
 
 
 def test_costs_are_bounded_before_they_begin(folders):
-    server = Served([folders["toy"], folders["writer"]], Limits(cost=20_000, tokens=3000))
+    server = Served([folders["toy"], folders["writer"]], ServerLimits(cost=20_000, tokens=3000))
     try:
         with server.client() as client:
             beams = {"num_beams": 16, "min_new_tokens": 4000, "max_new_tokens": 4096,
@@ -217,10 +217,12 @@ def test_what_may_begin_a_stop_text(text, stop, held):
 
 
 def test_a_stream_that_nobody_reads_is_given_up(folders):
-    hosted = ServedRun(regard.load(folders["writer"]), Limits(unread=20))
+    hosted = ServedRun(regard.load(folders["writer"]), ServerLimits(unread=20))
 
     async def ask():
-        decode = hosted.settle({"kind": "greedy", "max_new_tokens": 200, "min_new_tokens": 200})
+        decode = hosted.decode_settings(
+            {"kind": "greedy", "max_new_tokens": 200, "min_new_tokens": 200}
+        )
         events = hosted.events(hosted.ids("A", 1), decode)
         await anext(events)
         for _ in range(200):  # the loop goes on, but nobody reads
@@ -237,7 +239,7 @@ def test_a_stream_that_nobody_reads_is_given_up(folders):
 
 
 def test_a_stream_has_an_end_in_time(folders):
-    server = Served([folders["writer"]], Limits(stream=0.5))
+    server = Served([folders["writer"]], ServerLimits(stream=0.5))
     real = server.hosted[0].engine.model.step
 
     def slowly(*args):
@@ -279,7 +281,7 @@ def is_closed(one, seconds=5.0):
 
 
 def test_idle_and_half_sent_connections_are_closed(folders):
-    server = Served([folders["judge"]], Limits(head=0.7, upload=0.7, connections=1100))
+    server = Served([folders["judge"]], ServerLimits(head=0.7, upload=0.7, connections=1100))
     half = b"POST /predict HTTP/1.1\r\nHost: localhost\r\n"
     body = half + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     try:
@@ -304,7 +306,7 @@ def test_idle_and_half_sent_connections_are_closed(folders):
 
 
 def test_no_more_connections_than_may_be(folders):
-    server = Served([folders["judge"]], Limits(connections=40))
+    server = Served([folders["judge"]], ServerLimits(connections=40))
     try:
         kept = [connect(server) for _ in range(40)]
         time.sleep(0.2)
@@ -320,7 +322,7 @@ def test_no_more_connections_than_may_be(folders):
 
 
 def test_who_does_not_read_is_left(folders):
-    server = Served([folders["writer"]], Limits(stalled=0.5, unread=10**6))
+    server = Served([folders["writer"]], ServerLimits(stalled=0.5, unread=10**6))
     body = json.dumps({"prompt": "A", "max_tokens": 4000, "n": 16, "logprobs": 20, "stream": True,
                        "temperature": 1}).encode()  # fmt: skip
     try:
@@ -371,7 +373,7 @@ def test_names_that_are_allowed_are_answered():
 
 
 def test_health_names_no_runs_without_the_key(folders):
-    server = Served([folders["judge"]], Limits(), api_key="sesam")
+    server = Served([folders["judge"]], ServerLimits(), api_key="sesam")
     try:
         with server.client() as client:
             assert client.get("/health").json() == {"status": "ok"}
@@ -474,7 +476,7 @@ def test_short_memory_is_told_as_such(served, client):
 def test_names_are_escaped_in_metrics(folders, tmp_path):
     odd = tmp_path / 'a"b\\c\nd'
     odd.symlink_to(folders["judge"])
-    hosted = ServedRun(regard.load(folders["judge"]), Limits())
+    hosted = ServedRun(regard.load(folders["judge"]), ServerLimits())
     hosted.name = odd.name
     from regard.serve.metrics import Metrics
 
@@ -498,7 +500,7 @@ def bytewise(tmp_path_factory):
         "text.kind=byte-bpe", "text.size=300", f"data.root={folder}", "data.train=train.txt",
         "data.valid=", "data.test=", "train.device=cpu", run=folder / "french",
     )  # fmt: skip
-    server = Served([folder / "french"], Limits())
+    server = Served([folder / "french"], ServerLimits())
     yield server
     server.close()
 
@@ -581,13 +583,15 @@ def test_a_streamed_beam_says_why_it_comes_whole(client):
 
 
 def test_a_run_that_draws_several_answers_can_be_asked_otherwise(folders):
-    hosted = ServedRun(regard.load(folders["writer"], "decode.num_return_sequences=3"), Limits())
+    hosted = ServedRun(
+        regard.load(folders["writer"], "decode.num_return_sequences=3"), ServerLimits()
+    )
     try:
         for given in ({"temperature": 0}, {"kind": "greedy"}, {"kind": "beam", "num_beams": 2}):
-            assert hosted.settle(given).num_return_sequences == 1
-        assert hosted.settle({}).num_return_sequences == 3
+            assert hosted.decode_settings(given).num_return_sequences == 1
+        assert hosted.decode_settings({}).num_return_sequences == 3
         with pytest.raises(RegardError, match="max_new_tokens: at most 4096, but is 5000"):
-            hosted.settle({"max_new_tokens": 5000})
+            hosted.decode_settings({"max_new_tokens": 5000})
     finally:
         hosted.close(1)
 
@@ -640,7 +644,7 @@ def test_every_copy_is_echoed(client):
 )  # fmt: skip
 def test_a_body_full_of_faults_is_refused_at_once(folders, route, field, item):
     """Of hundreds of thousands, the first is told; others are answered meanwhile."""
-    server = Served([folders["judge"]], Limits())
+    server = Served([folders["judge"]], ServerLimits())
     count = 900_000 // (len(item) + 1)
     if field == "parameters":
         raw = '{"inputs": "a", "parameters": {"stop": [' + ",".join(["1"] * 400_000) + "]}}"

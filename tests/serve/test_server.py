@@ -21,7 +21,7 @@ import openai
 import pytest
 
 import regard
-from regard.serve.limits import Limits
+from regard.serve.limits import ServerLimits
 from tests.serve.conftest import Served
 
 ROOT = Path(__file__).parents[2]
@@ -372,7 +372,7 @@ def test_its_own_description_holds(served):
 
 
 def test_a_key_is_asked_for_everywhere_but_for_health(folders):
-    server = Served([folders["judge"]], Limits(), api_key="sesam")
+    server = Served([folders["judge"]], ServerLimits(), api_key="sesam")
     try:
         with server.client() as client:
             assert client.get("/health").status_code == 200
@@ -395,7 +395,7 @@ def test_a_key_is_asked_for_everywhere_but_for_health(folders):
 
 
 def test_too_many_are_turned_away_and_time_is_bounded(folders):
-    limits = Limits(rows=1, waiting=2, seconds=0.5, new_tokens=64)
+    limits = ServerLimits(rows=1, waiting=2, seconds=0.5, new_tokens=64)
     server = Served([folders["writer"]], limits)
     engine = server.hosted[0].engine
     slow, real = threading.Event(), engine.model.step
