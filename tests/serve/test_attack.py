@@ -651,6 +651,9 @@ def test_a_body_full_of_faults_is_refused_at_once(folders, route, field, item):
     else:
         raw = json.dumps({"inputs": "a", "input": "a", "prompt": "a"})[:-1]
         raw += f', "{field}": [' + ",".join([item] * count) + "]}"
+    began = time.perf_counter()
+    json.loads(raw)
+    parsing = time.perf_counter() - began  # what nobody can do without, on this machine
     waits = []
     try:
         with server.client() as client, server.client() as other:
@@ -665,7 +668,7 @@ def test_a_body_full_of_faults_is_refused_at_once(folders, route, field, item):
                 waits.append(time.perf_counter() - began)
             assert said[0].status_code == 422 and len(said[0].text) < 2000
             assert "function" not in said[0].json()["error"]["message"].partition(":")[0]
-            assert max(waits, default=0) < 1.0, max(waits)
+            assert max(waits, default=0) < max(1.0, 20 * parsing), (max(waits), parsing)
     finally:
         server.close()
 
