@@ -213,7 +213,10 @@ def test_it_is_served(made):
         (told,) = asyncio.run(one.predict([word], {"seed": 1} if one.writes else {}))
         mine = regard.load(run.folder, *(["decode.seed=1"] if one.writes else []), device="cpu")
         assert told["output"] == mine.predict([word])[0].output
-        assert one.about()["gives"]["kind"] == run.task.gives.kind
+        about = one.about()
+        assert about["gives"]["kind"] == run.task.gives.kind and about["gets"] == run.task.gets
+        told_by = {"label": "label", "tags": "tags", "span": "answer"}  # the field that has it
+        assert told_by.get(run.task.gets, "output") in told
     finally:
         one.close(0.2)
 

@@ -89,6 +89,7 @@ class ServedRun:
             "owned_by": "regard",
             "task": self.kind,
             "gives": {"kind": self.task.gives.kind, "labels": list(self.task.gives.labels)},
+            "gets": self.task.gets,
             "streams": self.writes,
             "attends": bool(self.run.model.looks),
             "explains": bool(self.run.model.looks) and self.task.looks_at_answer,

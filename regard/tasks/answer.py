@@ -81,6 +81,7 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
     Example = squad.Question
     keeps = ("tokenizer.json", "labels.json")
     loss = "span"
+    gets = "span"
     metric = "f1"
     unit = "question"
     wanted = "a question"

@@ -52,6 +52,7 @@ class Embed(TextTask[EmbedSettings, labelled.Example, Rows]):
     Settings = EmbedSettings
     Example = labelled.Example
     loss = "number"
+    gets = "vector"
     metric = "spearman"
     wanted = "a pair to score"
 

@@ -75,6 +75,7 @@ class LabelTask(Task[Asks, R, P]):
 
     keeps: ClassVar[tuple[str, ...]] = ("labels.json",)
     loss = "classes"  # where it is a class
+    gets = "label"
     unit: str = "example"
 
     def set_labels(

@@ -69,6 +69,7 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
     Example = conll.Sentence
     keeps = ("tokenizer.json", "labels.json")
     loss = "classes"
+    gets = "tags"
     unit = "word"
     wanted = "a sentence"
     predicts = "class"

@@ -65,6 +65,7 @@ class Task(Protocol[S, R, P]):
     higher_is_better: bool = True
     unit: str  # what the loss is a mean over
     wanted: str  # what there must be at least one of, for messages
+    gets: ClassVar[str] = "text"  # what an answer is: a text, a label, tags, a span, a vector
     looks_at_answer: bool = False  # whether `see` looks at the pass that writes the answer
     draws: bool = False  # whether batches are drawn anew in every epoch
     names_classes: ClassVar[bool] = False  # whether a folder that it is made of must do so
