@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from .read import Faults, parcels
 from .store import TEXT, Chunk, Store, cached
@@ -21,26 +21,38 @@ Item = TypeVar("Item")
 CHUNK = 256  # examples that are read from the store at a time; one may have a megabyte
 
 
+def bytes_of(kind: type) -> list[str]:
+    """The fields of examples that are bytes: a picture's file, say. They are kept as they are."""
+    return [name for name, hint in get_type_hints(kind).items() if hint is bytes]
+
+
 class Examples(Generic[Row]):
     """Named tuples in the order of their files; any number of them, none held in memory."""
 
     def __init__(self, store: Store, kind: type[Row], files: Sequence[Path]) -> None:
         self.store, self.kind, self.files = store, kind, list(files)
+        self.bytes = [(name, kind._fields.index(name)) for name in bytes_of(kind)]
 
     def __len__(self) -> int:
         return self.store.rows
 
     def __getitem__(self, index: int) -> Row:
-        made: Row = self.kind(*json.loads(self.store.text("example", index)))
-        return made
+        return self._make(self.store.text("example", index), index)
 
     def __iter__(self) -> Iterator[Row]:
         starts, flat = self.store.starts("example"), self.store.flat("example")
         for first in range(0, len(self), CHUNK):  # many at a time, for rows are short
             ends = starts[first : first + CHUNK + 1].tolist()
             content: bytes = flat[ends[0] : ends[-1]].tobytes()
-            for begin, end in pairwise(ends):
-                yield self.kind(*json.loads(content[begin - ends[0] : end - ends[0]]))
+            for row, (begin, end) in enumerate(pairwise(ends), first):
+                yield self._make(content[begin - ends[0] : end - ends[0]], row)
+
+    def _make(self, said: str | bytes, index: int) -> Row:
+        values = json.loads(said)
+        for name, place in self.bytes:
+            values[place] = self.store.array(name, index).tobytes()
+        made: Row = self.kind(*values)
+        return made
 
     @property
     def first_file(self) -> Path:
@@ -60,14 +72,24 @@ def read_once(
     """The files' examples, parsed now or found in the cache."""
     # Where an example stands is part of it, so equal files of other names are not the same.
     marks = ("examples", kind.__name__, *marks, *map(str, files))
-    store = cached(cache, files, marks, {"example": TEXT}, written(rows), faults, what)
+    own = bytes_of(kind)
+    fields = {"example": TEXT, **dict.fromkeys(own, TEXT)}
+    store = cached(cache, files, marks, fields, written(rows, own), faults, what)
     return Examples(store, kind, files)
 
 
-def written(rows: Iterable[Any]) -> Iterator[Chunk]:
-    """Rows as JSON, a few megabytes at a time."""
-    for some in parcels(iter(rows), lambda row: sum(map(len, map(str, row))), 1000):
-        yield {"example": [json.dumps(row).encode() for row in some]}
+def written(rows: Iterable[Any], own: Sequence[str]) -> Iterator[Chunk]:
+    """Rows as JSON, but for what is bytes; a few megabytes at a time."""
+    for some in parcels(iter(rows), lambda row: sum(map(size, row)), 1000):
+        plain = [row._replace(**dict.fromkeys(own)) if own else row for row in some]
+        yield {
+            "example": [json.dumps(row).encode() for row in plain],
+            **{name: [row._asdict()[name] for row in some] for name in own},
+        }
+
+
+def size(value: Any) -> int:
+    return len(value) if isinstance(value, bytes) else len(str(value))
 
 
 class Data(NamedTuple):
