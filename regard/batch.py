@@ -45,6 +45,10 @@ class Tensors:
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(self.named().values())
 
+    def fixed(self) -> tuple[object, ...]:
+        """What it has beside tensors, and which it has not: another means other computations."""
+        return tuple(None if isinstance(v, Tensor) else (k, v) for k, v in vars(self).items())
+
     def put(self: Own, tensors: Sequence[Tensor]) -> Own:
         """The same with other tensors, in the order of `tensors`."""
         return replace(self, **dict(zip(self.named(), tensors, strict=True)))

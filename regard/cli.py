@@ -40,7 +40,7 @@ RunFolder = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line")]
 
-OVERRIDE = re.compile(r"(task|data|text|model|train|decode)\.\w+=")
+OVERRIDE = re.compile(r"[a-z]+\.[a-z_]+=")
 
 
 def main() -> NoReturn:

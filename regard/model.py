@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from .batch import Asked, Batch, ModelOutput, Sizes, Tensors
@@ -32,6 +33,7 @@ class Model(nn.Module):
     doors: ClassVar[tuple[str, ...]] = ()
     stacks: ClassVar[tuple[str, ...]] = ()
     heads: ClassVar[tuple[str, ...]] = ()
+    earlier: ClassVar[Mapping[str, str]] = {}  # names that weights had in older runs: old, new
     looks: ClassVar[Looks] = {}  # none: there is no attention to look into
     longest: int | None = None  # tokens that can be placed; None: any number
     carries: bool = False  # whether a batch of a stream goes on from the one before
@@ -92,3 +94,11 @@ class WritesOn(Writer, Protocol):
 
     def extend(self, tokens: Tensor, state: Any) -> tuple[Tensor, AnyState]:
         """Scores after each of several tokens.  (B, T) -> logits (B, T, V)"""
+
+
+@torch.inference_mode()
+def answers_of(model: Model, batch: AnyBatch) -> list[Tensor]:
+    """What a model says of each row, on the host."""
+    device = next(model.parameters()).device
+    scores: Tensor = model(batch.to(device))
+    return list(scores.float().cpu())

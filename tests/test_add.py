@@ -117,6 +117,7 @@ def test_its_mistakes_are_told_in_one_sentence(house, said):
         (["predict", "runs/series", "one two"], "input 1: must be numbers"),
         (["train", "series.toml", "text.size=5"], "no section 'text'"),
         (["train", "gpt.toml"], "gpt cannot tell Label of Series"),
+        (["export", "runs/series", "out", "--to", "hf"], "only runs that read text can be"),
     ):
         command = [sys.executable, "-m", "regard", *words]
         done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)

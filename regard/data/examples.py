@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from .read import Faults, parcels
-from .store import TEXT, Chunk, Store, cached
+from .store import EDITION, TEXT, Chunk, Store, cached
 
 Row = TypeVar("Row", bound=NamedTuple, covariant=True)
 Item = TypeVar("Item")
@@ -37,7 +37,7 @@ class Examples(Generic[Row]):
         return self.store.rows
 
     def __getitem__(self, index: int) -> Row:
-        return self._make(self.store.text("example", index), index)
+        return self._make(self.store.array("example", index).tobytes(), index)
 
     def __iter__(self) -> Iterator[Row]:
         starts, flat = self.store.starts("example"), self.store.flat("example")
@@ -47,8 +47,8 @@ class Examples(Generic[Row]):
             for row, (begin, end) in enumerate(pairwise(ends), first):
                 yield self._make(content[begin - ends[0] : end - ends[0]], row)
 
-    def _make(self, said: str | bytes, index: int) -> Row:
-        values = json.loads(said)
+    def _make(self, said: bytes, index: int) -> Row:
+        values = json.loads(said.decode("utf-8", "surrogatepass"))
         for name, place in self.bytes:
             values[place] = self.store.array(name, index).tobytes()
         made: Row = self.kind(*values)
@@ -71,10 +71,11 @@ def read_once(
 ) -> Examples[Row]:
     """The files' examples, parsed now or found in the cache."""
     # Where an example stands is part of it, so equal files of other names are not the same.
-    marks = ("examples", kind.__name__, *marks, *map(str, files))
+    marks = (EDITION, "examples", repr(kind._fields), *marks, *map(str, files))
     own = bytes_of(kind)
     fields = {"example": TEXT, **dict.fromkeys(own, TEXT)}
-    store = cached(cache, files, marks, fields, written(rows, own), faults, what)
+    wanted = f"{files[0]}: there must be {what}"
+    store = cached(cache, files, marks, fields, written(rows, own), faults, wanted)
     return Examples(store, kind, files)
 
 
@@ -83,9 +84,14 @@ def written(rows: Iterable[Any], own: Sequence[str]) -> Iterator[Chunk]:
     for some in parcels(iter(rows), lambda row: sum(map(size, row)), 1000):
         plain = [row._replace(**dict.fromkeys(own)) if own else row for row in some]
         yield {
-            "example": [json.dumps(row).encode() for row in plain],
+            "example": [packed(row) for row in plain],
             **{name: [row._asdict()[name] for row in some] for name in own},
         }
+
+
+def packed(row: Any) -> bytes:
+    """As JSON; what is no text, such as the name of a file, comes back as it was."""
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 def size(value: Any) -> int:

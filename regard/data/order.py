@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -136,3 +137,12 @@ class Repeated:
 
     def usual(self) -> Rows:
         return self.index[self.order.usual()]
+
+
+def longest_first(lengths: NDArray[np.integer[Any]], budget: int) -> Iterator[Rows]:
+    """Every row once, in batches of about one length that are `budget` wide at most."""
+    rows = np.argsort(lengths, kind="stable")
+    while len(rows):
+        count = max(1, budget // max(1, int(lengths[rows[-1]])))
+        yield rows[-count:]
+        rows = rows[:-count]

@@ -25,6 +25,7 @@ from ..errors import DataError
 from .read import Faults
 
 BLOCK = 2**20  # bytes that have a sum of their own
+EDITION = "1"  # to be raised where what is kept changes, so that nothing older is taken for it
 
 
 class Field(NamedTuple):
@@ -189,7 +190,7 @@ def cached(
     """The files' rows, from the cache where neither they nor `marks` have changed.
 
     `marks` is whatever else shaped the rows. `chunks` are read only where the rows are not there
-    yet, and there must be `what`, a row of it at least.
+    yet; `what` says what there must be a row of, for messages.
     """
     folder = cache / fingerprint(files, *marks, str(faults.skip))
     if folder.is_dir():
@@ -197,7 +198,7 @@ def cached(
             return Store(folder)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
             shutil.rmtree(folder, ignore_errors=True)  # it is only a cache
-    return write(folder, fields, chunks, faults, f"{files[0]}: there must be {what}")
+    return write(folder, fields, chunks, faults, what)
 
 
 def fingerprint(files: Sequence[Path], *others: str) -> str:
@@ -205,6 +206,8 @@ def fingerprint(files: Sequence[Path], *others: str) -> str:
     digest = hashlib.blake2b(digest_size=16)
     inside = [p for file in files for p in (sorted(file.rglob("*")) if file.is_dir() else [file])]
     for path in (path for path in inside if path.is_file() or not path.exists()):
+        if path not in files:  # in a folder, names say something: a class, say
+            digest.update(b"\0" + os.fsencode(path.name) + b"\0" + os.fsencode(path.parent.name))
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "blake2b").digest())
     for other in others:

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import config as recipes
-from ..batch import Label
+from ..batch import Ids, Label, Permuted, Running
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..tasks import TASKS, AnyTask
@@ -333,8 +333,18 @@ def write(run: Run, folder: Path) -> str:
     return f"{config_class(config)}, {sum(t.numel() for t in tensors.values()):,} parameters"
 
 
+def check_reads_text(run: Run) -> None:
+    """Other formats are of models that read text."""
+    if run.task.sizes.read not in (Ids, Running, Permuted):
+        raise RunError(
+            f"{run.folder}: only runs that read text can be exported, but the task "
+            f"{run.recipe.task_kind} reads {run.task.sizes.read.__name__}."
+        )
+
+
 def theirs(run: Run) -> tuple[Architecture, Config]:
     """The architecture that a run is there, and its config."""
+    check_reads_text(run)
     settings: Any = run.model.settings
     task, text = run.recipe.task_kind, texts_of(run)[-1]
     choices = {

@@ -16,7 +16,7 @@ from ..tasks.task import Labels
 from ..training.checkpoint import write_text
 from ..training.run import Run
 from .folder import must_be_new
-from .hf import texts_of, write_vocabulary
+from .hf import check_reads_text, texts_of, write_vocabulary
 
 
 class Encoder(nn.Module):
@@ -121,6 +121,7 @@ def write(run: Run, folder: Path) -> str:
 
 
 def kind_of(run: Run) -> type[Encoder]:
+    check_reads_text(run)
     model = run.recipe.model_kind
     if model == "bert":
         return Encoder if run.recipe.model.segments > 1 else Reader

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -86,6 +87,7 @@ class Seq2Seq(Model):
     reads = DOORS  # whatever has a door
     answers = (Words,)
     doors = ("source", "target")
+    earlier: ClassVar[Mapping[str, str]] = {"source.weight": "source.tokens.weight"}
 
     def __init__(self, sizes: Sizes, settings: Seq2SeqSettings = Seq2SeqSettings()) -> None:
         super().__init__(sizes, settings)

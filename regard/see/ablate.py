@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..data.examples import Data
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..parts.watch import attentions, silence
@@ -30,32 +31,35 @@ def head_by_head(
         raise InputError(
             f"a model of the kind {run.recipe.model_kind} has no attention to silence."
         )
-    heads, given = head_count(run), run.task.gives.accept(source)
+    heads, given = head_count(run), run.given(source)
+    data = run.data("valid") if examples and run.recipe.data.valid else None
     decode = decode or run.recipe.decode
     answer = run.task.predict(run.model, [given], decode, run.longest)[0]
     yield
-    whole = measure(run, given, answer, answer.output, examples)
+    whole = measure(run, given, answer, answer.output, data, examples)
     rows = []
     for name in attentions(run.model):
         for head in range(heads):
             yield
             with silence(run.model, name, [head]):
                 said = run.task.predict(run.model, [given], decode, run.longest)[0]
-                found = measure(run, given, said, answer.output, examples)
+                found = measure(run, given, said, answer.output, data, examples)
             rows.append({"name": name, "head": head, **found})
-    metric = run.task.metric if examples and run.recipe.data.valid else LIKELY
+    metric = run.task.metric if data is not None else LIKELY
     return {"metric": metric, "whole": whole["value"], "output": whole["output"], "heads": rows}
 
 
 LIKELY = "log-probability of the whole model's answer"
 
 
-def measure(run: Run, given: Any, said: Prediction, answer: str, examples: int) -> dict[str, Any]:
+def measure(
+    run: Run, given: Any, said: Prediction, answer: str, data: Data | None, examples: int
+) -> dict[str, Any]:
     """How good the model is as it is now; or what it makes of the whole model's answer."""
     task, decode = run.task, run.recipe.decode
     output, value = said.output, None
-    if examples and run.recipe.data.valid:
-        scores = task.quick_scores(run.model, run.data("valid"), decode, examples)
+    if data is not None:
+        scores = task.quick_scores(run.model, data, decode, examples)
         value = scores.get(task.metric)
     elif said.probabilities is not None:
         value = math.log(max(said.probabilities.get(answer, 0.0), 1e-12))

@@ -121,7 +121,7 @@ def look(
     task = run.task
     if not isinstance(task, Traces):
         raise InputError(f"a run for the task {run.recipe.task_kind} cannot be looked into.")
-    given = run.task.gives.accept(source)
+    given = run.given(source)
     if target is None:
         target = ""
         if run.task.looks_at_answer:

@@ -120,7 +120,7 @@ def told(scores: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
 
 def _example(run: Run) -> str:
     part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
-    return run.task.example(run.data(part).examples, run.model.longest)
+    return run.task.example(run.examples(part), run.model.longest)
 
 
 def _json(path: Any) -> dict[str, Any]:

@@ -22,19 +22,18 @@ async def into(one: ServedRun, asked: schema.Attention, limits: ServerLimits) ->
             f"model: {one.name} is a {one.run.recipe.model_kind}, which has no attention to see."
         )
     decode, target = one.decode_settings(asked.parameters), asked.target
+    given = one.task.gives.accept(asked.input)
     seed = {"seed": decode.seed} if one.writes and decode.kind == "sample" else {}
     if target is None and one.task.looks_at_answer:
         (answer,) = await one.predict([asked.input], {**asked.parameters, **seed})
         target = answer["output"]
 
     def work() -> Iterator[None]:
-        sight = one.run.see(
-            asked.input, target, asked.layers, asked.heads, limits.look, decode=decode
-        )
+        sight = one.run.see(given, target, asked.layers, asked.heads, limits.look, decode=decode)
         kept.append(sight)
         yield
         if asked.ablate:
-            found = yield from head_by_head(one.run, asked.input, examples=0, decode=decode)
+            found = yield from head_by_head(one.run, given, examples=0, decode=decode)
             kept.append(replace(sight, ablation=found))
 
     kept: list[AttentionReport] = []

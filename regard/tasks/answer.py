@@ -19,7 +19,7 @@ from ..batch import Batch, Ids, Sizes, Span
 from ..data import squad
 from ..data.cut import Plan
 from ..data.examples import Data, Examples, chunks
-from ..data.order import Order, Repeated, Rows
+from ..data.order import Order, Repeated, Rows, longest_first
 from ..data.read import Faults
 from ..data.store import Chunk, Store
 from ..data.store import Field as StoreField
@@ -32,7 +32,7 @@ from ..text import Text, learn
 from .form import Form, PairForm, TwoTexts
 from .prediction import Prediction
 from .task import Measured, Rng, Scores, Sections
-from .texts import TextTask, TokenRow, longest_first, windows
+from .texts import TextTask, TokenRow, windows
 
 Place = tuple[int, int]  # from a character, up to another
 

@@ -15,7 +15,7 @@ from ..batch import Batch, Ids, Label, Sizes
 from ..data import labelled
 from ..data.cut import Plan
 from ..data.examples import Examples, chunks
-from ..data.order import Order, Rows
+from ..data.order import Order, Rows, longest_first
 from ..data.read import Faults
 from ..data.store import Chunk, Store, ids_below
 from ..data.store import Field as StoreField
@@ -26,7 +26,7 @@ from .form import Form, LineForm, PairForm, TwoTexts
 from .labels import LabelSettings, LabelTask, Predicts, learn_labels, read_labels
 from .prediction import Prediction
 from .task import Rng, Sections
-from .texts import TextTask, TokenRow, longest_first
+from .texts import TextTask, TokenRow
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Form(Protocol[Given]):
         """From a word of the shell or a line of standard input; messages count from `number`."""
 
     def accept(self, sent: Any, number: int = 1) -> Given:
-        """From what came over HTTP, or what Python was given."""
+        """From what came over HTTP, where a text is never the name of a file; or from Python."""
 
     def show(self, given: Given) -> str:
         """As it is told back."""

@@ -19,7 +19,7 @@ from ..batch import Batch, Ids, Sizes, Tags
 from ..data import conll
 from ..data.cut import Plan
 from ..data.examples import Data, Examples, chunks
-from ..data.order import Order, Repeated, Rows
+from ..data.order import Order, Repeated, Rows, longest_first
 from ..data.read import Faults
 from ..data.store import Chunk, Store, ids_below
 from ..data.store import Field as StoreField
@@ -34,7 +34,7 @@ from .form import Form, TextForm
 from .labels import read_labels, some_of
 from .prediction import Prediction
 from .task import Measured, Rng, Scores, Sections
-from .texts import TextTask, TokenRow, longest_first, windows
+from .texts import TextTask, TokenRow, windows
 
 Scheme = Literal["iob1", "bio", "plain"]
 

@@ -6,6 +6,7 @@ asked for with `isinstance`; nobody asks for a task's name.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
@@ -17,7 +18,7 @@ from ..batch import Sizes
 from ..data.cut import Plan
 from ..data.examples import Data, Examples, read_once
 from ..data.read import Faults
-from ..data.store import Chunk, Field, Store, cached
+from ..data.store import EDITION, Chunk, Field, Store, cached
 from ..decode import Hypothesis, Limits
 from ..decode import Settings as Decode
 from ..errors import RunError
@@ -72,16 +73,19 @@ class Task(Protocol[S, R, P]):
     recuts: ClassVar[bool] = False  # whether `text.dropout` cuts its text anew in every batch
 
     @property
+    @abstractmethod
     def gives(self) -> Form[Any]:
         """How an input is typed, sent and shown."""
 
     @property
+    @abstractmethod
     def sizes(self) -> Sizes:
         """What a model must know of the data."""
 
     # From files to batches.
 
     @staticmethod
+    @abstractmethod
     def read(settings: S, files: Sequence[Path], faults: Faults) -> Iterator[R]:
         """The files' examples; what cannot be used is told to `faults`."""
 
@@ -91,17 +95,21 @@ class Task(Protocol[S, R, P]):
         return repr(settings)
 
     @classmethod
+    @abstractmethod
     def learn(cls, settings: S, sections: Sections, examples: Examples[R]) -> Self:
         """What can only be known from the training examples: a vocabulary, names of classes."""
 
     @property
+    @abstractmethod
     def fields(self) -> Mapping[str, Field]:
         """What a store keeps of each example."""
 
     @property
+    @abstractmethod
     def marks(self) -> tuple[str, ...]:
         """Whatever of the task shapes what a store keeps."""
 
+    @abstractmethod
     def encode(self, examples: Examples[R], longest: int, faults: Faults) -> Iterator[Chunk]:
         """Examples as rows of those fields."""
 
@@ -109,28 +117,34 @@ class Task(Protocol[S, R, P]):
         """Refuse what is too little to learn from."""
         return
 
+    @abstractmethod
     def plan(self, store: Store, budget: int, seed: int) -> Plan[P]:
         """Which rows make up which batch."""
 
+    @abstractmethod
     def batch(self, store: Store, rows: P, rng: Rng | None = None) -> AnyBatch:
         """Rows of a store; what is drawn of each depends on its own generator alone."""
 
+    @abstractmethod
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
     ) -> Iterator[AnyBatch]:
         """Everything once, always the same."""
 
     @staticmethod
+    @abstractmethod
     def sample_batch(settings: S, budget: int) -> AnyBatch:
         """A batch of the usual shape, to reckon with before there are data."""
 
     # Answers and scores.
 
+    @abstractmethod
     def predict(
         self, model: Model, inputs: Sequence[Any], decode: Decode, longest: int, first: int = 1
     ) -> list[Prediction]:
         """An answer to each input; messages count from `first`."""
 
+    @abstractmethod
     def example(self, examples: Examples[R], longest: int | None = None) -> str:
         """Something to try, as it would be typed; "" where there is nothing."""
 
@@ -138,15 +152,18 @@ class Task(Protocol[S, R, P]):
         """The metric on the first so many examples, while training."""
         return {}
 
+    @abstractmethod
     def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
         """All scores, with their intervals and units."""
 
     # In a run folder.
 
+    @abstractmethod
     def artefacts(self) -> Mapping[str, str]:
         """What a run keeps of it: the contents of files, by name."""
 
     @classmethod
+    @abstractmethod
     def load(cls, settings: S, sections: Sections, folder: Path) -> Self:
         """The task of a run."""
 
@@ -168,9 +185,12 @@ class Task(Protocol[S, R, P]):
 
     def data(self, examples: Examples[R], cache: Path, longest: int, faults: Faults) -> Data:
         """Examples with what the task makes of them, made now or found in the cache."""
-        marks = (type(self).__name__, examples.store.name, *self.marks, str(longest))
+        # The examples' name stands for the files, of which nothing need be read again.
+        made_of = (EDITION, type(self).__name__, examples.store.name, repr(self.fields))
+        marks = (*made_of, *self.marks, str(longest))
         rows = self.encode(examples, longest, faults)
-        store = cached(cache, examples.files, marks, self.fields, rows, faults, self.wanted)
+        wanted = f"{examples.first_file}: there must be {self.wanted}"
+        store = cached(cache, [], marks, self.fields, rows, faults, wanted)
         self.check(store, str(examples.first_file))
         return Data(examples, store)
 

@@ -62,13 +62,6 @@ class Row(NamedTuple):
 
 def read(files: Sequence[Path], settings: TextToTextSettings, faults: Faults) -> Iterator[Row]:
     """The rows of files, each of which is a task."""
-    for field in ("source", "target", "prefix", "metric"):
-        value = vars(settings)[field]
-        if isinstance(value, list) and len(value) != len(files):
-            raise RecipeError(
-                f"task.{field} must say something of each of {len(files)} files, but has "
-                f"{len(value)} entries."
-            )
     for task, path in enumerate(files):
         columns = [(f"task.{side}", settings.of(side, task)) for side in ("source", "target")]
         for where, (source, target) in rows(path, columns, faults):
@@ -78,6 +71,17 @@ def read(files: Sequence[Path], settings: TextToTextSettings, faults: Faults) ->
                 faults.report(where, "the text must be UTF-8, but is not")
             else:
                 yield Row(settings.of("prefix", task) + source, target, task, where)
+
+
+def check_lists(files: Sequence[Path], settings: TextToTextSettings) -> None:
+    """What is said in a list must be said of every file."""
+    for field in ("source", "target", "prefix", "metric"):
+        value = vars(settings)[field]
+        if isinstance(value, list) and len(value) != len(files):
+            raise RecipeError(
+                f"task.{field} must say something of each of {len(files)} files, but has "
+                f"{len(value)} entries."
+            )
 
 
 class TextToText(PairsTask[TextToTextSettings, Row]):
@@ -107,6 +111,7 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
 
     @staticmethod
     def read(settings: TextToTextSettings, files: Sequence[Path], faults: Faults) -> Iterator[Row]:
+        check_lists(files, settings)  # now, and not when the first row is wanted
         return read(files, settings, faults)
 
     @staticmethod

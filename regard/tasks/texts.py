@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batch import Asked, Batch, Ids, Nothing, Sizes, Tensors, pad
-from ..data.order import Rows
+from ..batch import Asked, Batch, Ids, Nothing, Sizes, pad
+from ..data.order import Rows, longest_first
 from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
-from ..model import Model
+from ..model import Model, answers_of
 from ..text import Settings as TextSettings
 from ..text import Text
 from .task import Axis, P, R, S, Task
@@ -100,7 +99,7 @@ class TextTask(Task[S, R, P]):
         found: dict[int, Tensor] = {}
         for rows in longest_first(lengths, budget):
             batch = Batch(self.rows_as_ids([framed[i] for i in rows.tolist()]), Nothing())
-            found.update(zip(rows.tolist(), look(model, batch), strict=True))
+            found.update(zip(rows.tolist(), answers_of(model, batch), strict=True))
         return [found[i] for i in range(len(framed))]
 
     def stored_scores(self, model: Model, store: Store, count: int, budget: int) -> list[Tensor]:
@@ -109,7 +108,7 @@ class TextTask(Task[S, R, P]):
         found: dict[int, Tensor] = {}
         for rows in longest_first(lengths, budget):
             batch = Batch(self.stored(store, rows), Nothing())
-            found.update(zip(rows.tolist(), look(model, batch), strict=True))
+            found.update(zip(rows.tolist(), answers_of(model, batch), strict=True))
         return [found[i] for i in range(len(lengths))]
 
     def trace(self, given: Any, target: str) -> tuple[Batch[Ids, Any], dict[str, Axis]]:
@@ -122,23 +121,6 @@ class TextTask(Task[S, R, P]):
     def framed_input(self, given: Any, number: int = 1) -> TokenRow:
         """An input as a row of ids."""
         raise NotImplementedError
-
-
-@torch.inference_mode()
-def look(model: Model, batch: Batch[Tensors, Nothing]) -> list[Tensor]:
-    """What a model says of each row."""
-    device = next(model.parameters()).device
-    scores: Tensor = model(batch.to(device))
-    return list(scores.float().cpu())
-
-
-def longest_first(lengths: NDArray[np.integer[Any]], budget: int) -> Iterator[Rows]:
-    """Every row once, in batches of about one length that are `budget` wide at most."""
-    rows = np.argsort(lengths, kind="stable")
-    while len(rows):
-        count = max(1, budget // max(1, int(lengths[rows[-1]])))
-        yield rows[-count:]
-        rows = rows[:-count]
 
 
 def segments(width: int, splits: Tensor, lengths: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..batch import Batch, Ids, Sizes, Words, pad
 from ..data.cut import Plan
 from ..data.examples import Data
-from ..data.order import Order, Rows
+from ..data.order import Order, Rows, longest_first
 from ..data.store import Field, Store, ids_below
 from ..decode import DECODERS, Hypothesis, Limits, with_cuda_graphs
 from ..decode import Settings as Decode
@@ -25,7 +25,6 @@ from ..text.dropout import Dropout
 from .growing import cut_at
 from .prediction import Prediction
 from .task import Axis, P, R, Rng, S, Task
-from .texts import longest_first
 
 GREEDY: dict[str, Any] = {
     "kind": "greedy",
@@ -251,6 +250,7 @@ class PairsTask(WritingTask[S, R, Rows]):
         self, model: Model, data: Data, decode: Decode, rows: Sequence[int]
     ) -> tuple[list[str], list[str], list[str]]:
         """Some examples' inputs, answers and references."""
+        assert len(data.examples) == data.store.rows, "a row must be its example's"
         some = [data.examples[row] for row in rows]
         inputs = [example.source for example in some]
         ids = [data.store.row("source", row) for row in rows]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..batch import Ids
 from ..model import AnyBatch, Model
 from ..parts.block import Block
 from .distributed import World
@@ -108,11 +107,6 @@ def weighted(total: Tensor, scales: Sequence[float] | Tensor) -> Tensor:
     return torch.stack([part * scale for part, scale in zip(parts, scales, strict=False)]).sum()
 
 
-def mask_free(batch: AnyBatch) -> bool:
-    """Whether a model does without a mask, which makes other kernels."""
-    return isinstance(batch.read, Ids) and batch.read.full
-
-
 class Graphs:
     """The kernels of each shape captured once and replayed.
 
@@ -130,7 +124,7 @@ class Graphs:
         self.pool: Any = None
 
     def __call__(self, batch: AnyBatch, scales: Sequence[float], last: bool) -> StepResult:
-        kinds = (type(batch.read), type(batch.asked), mask_free(batch))
+        kinds = (type(batch.read), type(batch.asked), batch.read.fixed(), batch.asked.fixed())
         shape = (*kinds, *(tensor.shape for tensor in batch.tensors()))
         self.met[shape] += 1
         if shape not in self.graphs:

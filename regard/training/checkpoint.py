@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..data.read import read_json
 from ..data.store import sync
 from ..errors import RunError
+from ..model import Model
 
 SUMS, STATE = "checksums.json", "state.json"
 FILES = {"model.safetensors", "optimizer.safetensors", "past.safetensors", STATE, SUMS}
@@ -150,6 +151,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+T = TypeVar("T")
 SUM = "sha256"  # in a file's metadata: of its tensors, by name
 
 
@@ -189,6 +191,7 @@ def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
 def check_shapes(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], where: Path) -> None:
     """A model's weights must be those of a file; the model may be one without numbers."""
     own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    shapes = as_named_now(model, shapes)
     odd = sorted(set(own) ^ set(shapes))
     if odd:
         side = "lacks" if odd[0] in own else "has, beyond what the model knows,"
@@ -208,8 +211,15 @@ def put_weights(model: nn.Module, weights: dict[str, Tensor], where: Path) -> No
     """Load weights into a model that they fit exactly."""
     check_shapes(model, {name: tuple(weight.shape) for name, weight in weights.items()}, where)
     with torch.no_grad():
+        now = as_named_now(model, weights)
         for name, weight in model.named_parameters():
-            weight.copy_(weights[name])
+            weight.copy_(now[name])
+
+
+def as_named_now(model: nn.Module, kept: Mapping[str, T]) -> dict[str, T]:
+    """What an older run kept, under the names that a model's weights have now."""
+    earlier = model.earlier if isinstance(model, Model) else {}
+    return {earlier.get(name, name): value for name, value in kept.items()}
 
 
 def average(paths: list[Path]) -> dict[str, Tensor]:

@@ -22,13 +22,15 @@ EVENTS = "events.out.tfevents."  # TensorBoard's files
 ASIDE = ".replaced"  # an old run, until the one that takes its place has begun
 RECIPE, CARD = "recipe.toml", "README.md"
 
-OURS = {
-    *(name for task in TASKS.values() for name in task.keeps),
-    RECIPE,
-    "model.safetensors", "best.safetensors", "config.json", "metrics.jsonl", "results.json",
-    "cost.json", CARD,
-    "attention.png", "alignment.png", "see.html",
+FILES_OF_A_RUN = {
+    RECIPE, "model.safetensors", "best.safetensors", "config.json", "metrics.jsonl", "results.json",
+    "cost.json", CARD, "attention.png", "alignment.png", "see.html",
 }  # fmt: skip
+
+
+def ours() -> set[str]:
+    """Names of what a run may have made: its own files, and those that tasks keep."""
+    return FILES_OF_A_RUN | {name for task in TASKS.values() for name in task.keeps}
 
 
 class Hold:
@@ -169,8 +171,8 @@ def is_left_over(path: Path) -> bool:
 def _strange(path: Path) -> list[Path]:
     """Of a file or a folder, and of what is in it, that which no run makes."""
     if path.is_symlink() or not path.is_dir():
-        half = re.fullmatch(r"\.(.+)\.part", path.name)
-        known = path.name in OURS or path.name == LOCK or (half is not None and half[1] in OURS)
+        half, own = re.fullmatch(r"\.(.+)\.part", path.name), ours()
+        known = path.name in own or path.name == LOCK or (half is not None and half[1] in own)
         return [] if known or _is_unfinished(path) else [path]
     if path.name == f"{ASIDE}.part":  # all of it was looked at before it was put there
         return []

@@ -16,7 +16,7 @@ from ..data.cut import Plan
 from ..data.examples import Data
 from ..data.load import ahead
 from ..data.read import Faults
-from ..model import AnyBatch
+from ..model import AnyBatch, Model
 from ..tasks import AnyTask
 from . import adapt, checkpoint, cost, optim
 from .backward import Backward, StepResult, make_backward
@@ -352,7 +352,7 @@ def shares(
 
 
 def resume(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device
+    folder: Path, model: Model, optimizer: torch.optim.Optimizer, device: torch.device
 ) -> tuple[Progress, tuple[Tensor, ...]]:
     """Go on from the newest checkpoint, where there is one."""
     found = checkpoint.all_in(folder)

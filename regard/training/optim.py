@@ -202,10 +202,11 @@ def state_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
     }
 
 
-def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def restore(model: Model, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     weights = dict(model.named_parameters())
     for full, value in tensors.items():
         key, _, name = full.partition("/")
+        name = model.earlier.get(name, name)
         # Step counts stay where the optimizer wants them: with the weights where it is fused.
         device = value.device if key == "count" else weights[name].device
         optimizer.state[weights[name]][key] = value.to(device)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..config import write
-from ..data.examples import Data
+from ..data.examples import Data, Examples
 from ..data.read import Faults, is_text, read_json
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
@@ -72,17 +72,28 @@ class Run:
 
     def predict(self, inputs: Any, first: int = 1) -> list[Prediction]:
         """An answer to each input, in order; messages count from `first`."""
-        accept, decode, longest = self.task.gives.accept, self.recipe.decode, self.longest
-        every = [inputs] if isinstance(inputs, str) else inputs
-        given = [accept(one, number) for number, one in enumerate(every, first)]
+        decode, longest = self.recipe.decode, self.longest
+        every = inputs if isinstance(inputs, list | tuple | Iterator) else [inputs]
+        given = [self.given(one, number) for number, one in enumerate(every, first)]
         if self.draft is not None and isinstance(self.task, Streams):
             return self.task.predict(self.model, given, decode, longest, first, self.draft)
         return self.task.predict(self.model, given, decode, longest, first)
+
+    def given(self, one: Any, number: int = 1) -> Any:
+        """An input as its task takes it: a text as it would be typed, or the thing itself."""
+        form = self.task.gives
+        return form.parse(one, number) if isinstance(one, str) else form.accept(one, number)
 
     @property
     def longest(self) -> int:
         """Tokens that an input may have."""
         return self.recipe.data.max_length
+
+    def examples(self, part: str) -> Examples[Any]:
+        """The examples of a part of the recipe's data."""
+        recipe, cache = self.recipe, self.folder.parent / ".cache"
+        faults = Faults(recipe.data.skip_bad)
+        return self.task.examples(recipe.task, recipe.data.files(part), cache, faults)
 
     def data(self, part: str) -> Data:
         """A part of the recipe's data, prepared as it was for training; nothing is too long."""

@@ -14,6 +14,7 @@ from regard.data import pictures
 from regard.data.examples import read_once
 from regard.data.pictures import Picture, PictureError, decode, read
 from regard.data.read import Faults
+from regard.data.store import fingerprint
 from regard.errors import DataError
 
 
@@ -196,3 +197,10 @@ def test_examples_keep_their_bytes_as_they_are(folder, tmp_path):
     for _ in range(2):  # written, then found in the cache
         kept = read_once(tmp_path / "c", [folder], Picture, (), rows, Faults(), "a picture")
         assert list(kept) == rows and kept[4] == rows[4] and len(kept) == 6
+
+
+def test_a_class_of_another_name_is_another_set(folder, tmp_path):
+    before = fingerprint([folder])
+    assert fingerprint([folder]) == before
+    (folder / "cat").rename(folder / "cow")
+    assert fingerprint([folder]) != before

@@ -6,8 +6,9 @@ import torch
 import regard
 from regard.batch import Sizes
 from regard.models.seq2seq import Seq2Seq, Seq2SeqSettings
+from regard.training.checkpoint import put_weights
 from regard.training.loss import TokenLoss
-from tests.toys import pairs, random_pairs
+from tests.toys import pairs, random_pairs, small_model
 
 SIZES = Sizes(24, 24, True)
 
@@ -158,3 +159,14 @@ def test_one_written_word_is_no_hop():
 
     look = Seen("align", "align", 0, ["<eos>"], ["Hi", "."], np.ones((1, 1, 2), np.float32) / 2)
     assert AttentionReport("Hi.", "", [look]).alignment().rows == ["<eos>"]
+
+
+def test_runs_of_an_earlier_day_can_still_be_used(tmp_path):
+    """Their source words stood before the door."""
+    model = small_model("seq2seq")
+    now = {name: weight.detach() + 1 for name, weight in model.named_parameters()}
+    then = {name.replace("source.tokens.", "source."): weight for name, weight in now.items()}
+    assert then.keys() != now.keys()
+    put_weights(model, then, tmp_path)
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, now[name])

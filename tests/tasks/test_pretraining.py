@@ -309,3 +309,16 @@ def test_two_tasks_of_one_name_are_scored_apart(tmp_path):
     scores = task.evaluate(None, data, None, Measured(1.0, 1))
     assert scores["dev.tsv: accuracy"] == 100.0 and scores["dev.tsv 2: accuracy"] == 0.0
     assert scores["score"] == 50.0 and scores["examples"] == 40
+
+
+def test_lists_that_do_not_fit_the_files_are_refused_though_the_examples_are_known(tmp_path):
+    from regard.errors import RecipeError
+    from regard.tasks.text_to_text import TextToText, TextToTextSettings
+
+    path = tmp_path / "a.tsv"
+    path.write_text("source\ttarget\none\tun\n")
+    for _ in range(2):
+        TextToText.examples(TextToTextSettings(), [path], tmp_path, Faults())
+    for metric in ([], ["bleu", "rouge"]):
+        with pytest.raises(RecipeError, match="task.metric must say something of each of 1 files"):
+            TextToText.examples(TextToTextSettings(metric=metric), [path], tmp_path, Faults())

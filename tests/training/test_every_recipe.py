@@ -23,7 +23,7 @@ from tests.training.test_gradient import run_ranks
 NAMES = config.names()
 ALONE = World(0, 1, torch.device("cpu"))
 CPU = torch.device("cpu")
-SHARDS = 6
+SHARDS = 9
 
 
 def prepare(name, overrides, folder):
