@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,8 @@ class Look:
     values: NDArray[np.float32] | None = None  # (H, S, 4) the first numbers of what is mixed
     row_kind: str = "words"  # what rows and columns stand for, by which they are drawn
     column_kind: str = "words"
+    row_shape: tuple[int, ...] = ()  # where they lie in several dimensions
+    column_shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class AttentionReport:
     model: str = ""
     generation: dict[str, Any] | None = None
     ablation: dict[str, Any] | None = None
+    picture: bytes = b""  # what rows or columns are parts of, as a PNG
 
     def kinds(self) -> list[str]:
         return list(dict.fromkeys(look.kind for look in self.looks))
@@ -81,7 +85,9 @@ class AttentionReport:
                     one[name] = plain(np.round(one[name].astype(float), 4))
             looks.append(one)
         told = {"input": self.input, "output": self.output, "task": self.task, "model": self.model}
-        more = {"generation": self.generation, "ablation": self.ablation}
+        shown = base64.b64encode(self.picture).decode() if self.picture else None
+        more: dict[str, Any] = {"generation": self.generation, "ablation": self.ablation}
+        more["picture"] = shown and f"data:image/png;base64,{shown}"
         return {**told, "looks": looks, **{k: v for k, v in more.items() if v is not None}}
 
     def save(self, path: str | Path) -> Path:
@@ -164,14 +170,18 @@ def look(
             more = inside(parts[name].score, heard[name], heads) if name in heard else {}
             across, down = sides[columns], sides[rows]
             one = Look(name + end, kind + end, layer, down.names, across.names, found)
-            looks.append(replace(one, row_kind=down.kind, column_kind=across.kind, **more))
+            drawn = replace(one, row_kind=down.kind, row_shape=down.shape)
+            drawn = replace(drawn, column_kind=across.kind, column_shape=across.shape)
+            looks.append(replace(drawn, **more))
     written: dict[str, Any] | None = None
     if isinstance(run.task, Writes):
         written = {"steps": generation.steps(run.task, logits, batch, sides["outputs"].names)}
         if tree := generation.search(run.model, run.task, given, decode):
             written["beam"] = tree
     shown, recipe = run.task.gives.show(given), run.recipe
-    return AttentionReport(shown, target, looks, recipe.task_kind, recipe.model_kind, written)
+    picture = next((axis.picture for axis in sides.values() if axis.picture), b"")
+    kinds = (recipe.task_kind, recipe.model_kind)
+    return AttentionReport(shown, target, looks, *kinds, written, picture=picture)
 
 
 def plain(numbers: NDArray[np.float64]) -> list[Any]:

@@ -159,7 +159,7 @@ class ServedRun:
     def read_inputs(self, writer: Writes, inputs: Sequence[Any], decode: Decode) -> list[list[int]]:
         """The tokens of what /predict is given: as in the shell, and no more than may be."""
         found = [
-            writer.input_ids(self.run.model, given, decode, self.run.longest, number)
+            writer.read_input(self.run.model, given, decode, self.run.longest, number)
             for number, given in enumerate(inputs, 1)
         ]
         for number, ids in enumerate(found, 1):

@@ -136,6 +136,13 @@ class Task(Protocol[S, R, P]):
     def sample_batch(settings: S, budget: int) -> AnyBatch:
         """A batch of the usual shape, to reckon with before there are data."""
 
+    @classmethod
+    def usual_sizes(cls, settings: S, sections: Sections) -> Sizes:
+        """What the sizes may be, before the data have told them."""
+        batch, text = cls.sample_batch(settings, 1), sections.get("text")
+        size, joint = (text.size, text.joint) if text is not None else (0, False)
+        return Sizes(size, size, joint, 2, type(batch.read), type(batch.asked))
+
     # Answers and scores.
 
     @abstractmethod
@@ -213,10 +220,11 @@ AnyTask = Task[Any, Any, Any]
 
 @runtime_checkable
 class Adopts(Protocol):
-    """It can take over the vocabulary of another run, whatever that was asked."""
+    """It can take over what another run reads by, such as a vocabulary, whatever that was asked."""
 
     @classmethod
-    def adopt(cls, settings: Any, text: Text, examples: Examples[Any]) -> AnyTask: ...
+    def adopt_from(cls, settings: Any, origin: Path, examples: Examples[Any]) -> AnyTask:
+        """With what another run's folder keeps; what is asked is learned from the examples."""
 
 
 @runtime_checkable
@@ -279,20 +287,19 @@ class Writes(Protocol):
     def read_ids(self, given: Any, number: int = 1) -> list[int]:
         """An input's tokens, however many."""
 
-    def input_ids(
+    def read_input(
         self, model: Model, given: Any, decode: Decode, longest: int, number: int = 1
-    ) -> list[int]:
-        """An input's tokens, all of which can be read."""
+    ) -> Any:
+        """What is read of an input, all of which can be: its tokens, or whatever `begin` takes; it
+        has a length, and what has none gets an empty answer."""
 
-    def begin(
-        self, model: Model, rows: Sequence[Sequence[int]], decode: Decode
-    ) -> tuple[AnyBatch, Limits]:
+    def begin(self, model: Model, rows: Sequence[Any], decode: Decode) -> tuple[AnyBatch, Limits]:
         """What `start` takes, and how far an answer may go."""
 
     def answer(
         self,
         given: Any,
-        ids: Sequence[int],
+        read: Any,
         hypotheses: Sequence[Hypothesis],
         decode: Decode,
         seconds: float,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..batch import Asked, Batch, Ids, Nothing, Sizes, pad
+from ..data.examples import Examples
 from ..data.order import Rows, longest_first
 from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
@@ -82,6 +84,15 @@ class TextTask(Task[S, R, P]):
         lengths = torch.tensor([len(row.ids) for row in framed])
         splits = torch.tensor([row.split for row in framed])
         return Ids(ids, lengths, segments(ids.shape[1], splits, lengths))
+
+    @classmethod
+    def adopt_from(cls, settings: S, origin: Path, examples: Examples[R]) -> Self:
+        return cls.adopt(settings, Text.load(origin / "tokenizer.json"), examples)
+
+    @classmethod
+    def adopt(cls, settings: S, text: Text, examples: Examples[R]) -> Self:
+        """With a vocabulary that is there already; what is asked is learned."""
+        raise NotImplementedError
 
     # Batches.
 

@@ -69,7 +69,7 @@ class Writer(Task[S, R, P]):
     ) -> list[Prediction]:
         """How each text goes on; prompts of one length are continued together."""
         prompts = [
-            self.input_ids(model, line, decode, longest, number)
+            self.read_input(model, line, decode, longest, number)
             for number, line in enumerate(inputs, first)
         ]
         alike: dict[int, list[int]] = {}
@@ -97,7 +97,7 @@ class Writer(Task[S, R, P]):
     def read_ids(self, given: str, number: int = 1) -> list[int]:
         return self.known_ids(given, number)
 
-    def input_ids(
+    def read_input(
         self, model: Model, given: str, decode: Decode, longest: int, number: int = 1
     ) -> list[int]:
         """A prompt's ids, all of them known, and as many as the model can place."""
@@ -220,7 +220,7 @@ class Writer(Task[S, R, P]):
         self, model: Model, line: str, decode: Decode, draft: Model | None = None
     ) -> Iterator[str]:
         """The continuation as it is written, in pieces of text; nothing of a stop text is shown."""
-        ids = self.input_ids(model, line, decode, 0)
+        ids = self.read_input(model, line, decode, 0)
         text = Growing(self.text, ids, decode.stop)
         for token, _ in self.tokens(model, ids, decode, draft):
             if token != self.text.eos and (shown := text.add(token)):
@@ -239,12 +239,12 @@ class Writer(Task[S, R, P]):
     def answer(
         self,
         given: str,
-        ids: Sequence[int],
+        read: Sequence[int],
         hypotheses: Sequence[Hypothesis],
         decode: Decode,
         seconds: float,
     ) -> Prediction:
-        texts = [cut_at(self.continued(ids, h.ids), decode.stop)[0] for h in hypotheses]
+        texts = [cut_at(self.continued(read, h.ids), decode.stop)[0] for h in hypotheses]
         return Prediction.written(given, texts, [h.score for h in hypotheses], seconds)
 
     @torch.inference_mode()

@@ -136,7 +136,7 @@ class WritingTask(Task[S, R, P]):
     def read_ids(self, given: str, number: int = 1) -> list[int]:
         return self.read_source([given])[0]
 
-    def input_ids(
+    def read_input(
         self, model: Model, given: str, decode: Decode, longest: int, number: int = 1
     ) -> list[int]:
         return self.checked_source([given], longest, number)[0]
@@ -179,7 +179,7 @@ class WritingTask(Task[S, R, P]):
     def answer(
         self,
         given: str,
-        ids: Sequence[int],
+        read: Sequence[int],
         hypotheses: Sequence[Hypothesis],
         decode: Decode,
         seconds: float,

@@ -13,7 +13,6 @@ from ..errors import RunError
 from ..model import AnyBatch
 from ..tasks import TASKS, AnyTask
 from ..tasks.task import Adopts
-from ..text import Text
 from .checkpoint import write_text
 from .recipe import Recipe
 from .settings import Settings
@@ -34,8 +33,7 @@ def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> AnyTask:
     else:
         examples = kind.examples(recipe.task, recipe.data.files("train"), cache, faults)
         if origin and issubclass(kind, Adopts):  # what it is asked differs, the vocabulary does not
-            text = Text.load(Path(origin) / "tokenizer.json")
-            task = kind.adopt(recipe.task, text, examples)
+            task = kind.adopt_from(recipe.task, Path(origin), examples)
         else:
             task = kind.learn(recipe.task, recipe.sections, examples)
     task.save(folder)

@@ -57,10 +57,7 @@ class Recipe:
 
     def usual_sizes(self) -> Sizes:
         """What the sizes may be, before the data have told them."""
-        batch = TASKS[self.task_kind].sample_batch(self.task, 1)
-        text = self.sections.get("text")
-        size, joint = (text.size, text.joint) if text is not None else (0, False)
-        return Sizes(size, size, joint, 2, type(batch.read), type(batch.asked))
+        return TASKS[self.task_kind].usual_sizes(self.task, self.sections)
 
     def rows(self, notes: str) -> dict[str, list[tuple[str, Any, str]]]:
         """Every key with its value and its `origin` or its `comment`."""
