@@ -73,6 +73,9 @@ def as_parameters(
         said["stop"] = [asked.stop] if isinstance(asked.stop, str) else asked.stop
     drawn = {n: v for n in (*DRAWN, "seed") if (v := vars(asked)[n]) is not None}
     if asked.num_beams is not None and asked.num_beams > 1:
+        odd = [name for name, value in drawn.items() if not (name == "temperature" and value == 0)]
+        if odd:
+            raise InputError(f"{odd[0]}: a beam draws nothing; leave it out, or num_beams.")
         said |= {"kind": "beam", "num_beams": asked.num_beams}
     elif asked.temperature == 0 or (asked.num_beams == 1 and asked.temperature is None):
         said["kind"] = "greedy"

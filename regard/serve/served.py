@@ -109,7 +109,7 @@ class ServedRun:
             if isinstance(value, str | list | dict) and len(value) > limits.stop:
                 raise InputError(f"parameters.{name}: at most {limits.stop} long.")
         given = dict(given)
-        if given.get("temperature") == 0:
+        if given.get("temperature") == 0 and given["temperature"] is not False:
             given = {k: v for k, v in given.items() if k != "temperature"} | {"kind": "greedy"}
         values = {k: vars(own)[k] for k in known}
         values["max_new_tokens"] = min(own.max_new_tokens, limits.new_tokens)

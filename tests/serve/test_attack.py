@@ -587,6 +587,8 @@ def test_a_run_that_draws_several_answers_can_be_asked_otherwise(folders):
         regard.load(folders["writer"], "decode.num_return_sequences=3"), ServerLimits()
     )
     try:
+        with pytest.raises(RegardError, match=r"temperature"):
+            hosted.decode_settings({"temperature": False})
         for given in ({"temperature": 0}, {"kind": "greedy"}, {"kind": "beam", "num_beams": 2}):
             assert hosted.decode_settings(given).num_return_sequences == 1
         assert hosted.decode_settings({}).num_return_sequences == 3

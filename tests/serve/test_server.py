@@ -249,6 +249,8 @@ def test_a_client_that_goes_away_frees_its_place(served):
         ({"prompt": "a", "n": 99}, 422, "n: at most 16, but is 99."),
         ({"prompt": "a", "n": 3, "temperature": 0}, 422, "n: temperature 0 has one answer"),
         ({"prompt": "a", "num_beams": 99}, 422, "num_beams: at most 16"),
+        ({"prompt": "a", "num_beams": 2, "top_p": 0.5}, 422, "top_p: a beam draws nothing"),
+        ({"prompt": "a", "num_beams": 2, "temperature": 0.7}, 422, "temperature: a beam draws"),
         ({"prompt": ["a"] * 9}, 422, "prompt: from 1 to 8 texts, but there are 9."),
         ({"prompt": []}, 422, "prompt: from 1 to 8 texts, but there are 0."),
         ({"prompt": "a" * 3000}, 422, "prompt 1: it may have 256 tokens, but has 3000."),

@@ -1,0 +1,50 @@
+"""Pictures of one size out of pictures of any, as tensors."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .pictures import Pixels
+
+
+def resize(pixels: Pixels, height: int, width: int) -> Pixels:
+    """By linear interpolation, the whole of what shrinks counted.  (C, H, W) -> (C, h, w)"""
+    if pixels.shape[1:] == (height, width):
+        return pixels
+    floats = torch.from_numpy(np.ascontiguousarray(pixels))[None].float()
+    found = F.interpolate(floats, (height, width), mode="bilinear", antialias=True)
+    rounded: Pixels = found[0].round_().clamp_(0, 255).to(torch.uint8).numpy()
+    return rounded
+
+
+def square(pixels: Pixels, size: int) -> Pixels:
+    """The middle of a picture, its shorter side made `size`.  (C, H, W) -> (C, size, size)"""
+    height, width = pixels.shape[1:]
+    scale = size / min(height, width)
+    tall, wide = max(size, round(height * scale)), max(size, round(width * scale))
+    found = resize(pixels, tall, wide)
+    top, left = (tall - size) // 2, (wide - size) // 2
+    return np.ascontiguousarray(found[:, top : top + size, left : left + size])
+
+
+def inside(pixels: Pixels, size: int, fill: int = 0) -> Pixels:
+    """The whole of a picture, its longer side made `size`; what is left over is filled.
+
+    (C, H, W) -> (C, size, size)
+    """
+    height, width = pixels.shape[1:]
+    scale = size / max(height, width)
+    tall, wide = max(1, round(height * scale)), max(1, round(width * scale))
+    found = np.full((len(pixels), size, size), fill, np.uint8)
+    top, left = (size - tall) // 2, (size - wide) // 2
+    found[:, top : top + tall, left : left + wide] = resize(pixels, tall, wide)
+    return found
+
+
+def as_floats(pixels: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+    """Bytes as numbers around zero, by the mean and the spread of each colour.  (B, C, H, W)"""
+    scaled = pixels.float() / 255
+    return (scaled - mean[:, None, None]) / spread[:, None, None]
