@@ -126,6 +126,13 @@ class Story(Tensors):
     question: Annotated[Tensor, Wide()]  # (B, W) ids
 
 
+@dataclass(frozen=True)
+class Pixels(Tensors):
+    """Pictures of one size, as numbers around zero."""
+
+    values: Tensor  # (B, C, H, W)
+
+
 # What is asked.
 
 
@@ -347,7 +354,8 @@ class Sizes:
     classes: int = 0  # how many numbers are asked, where it is not a word of the vocabulary
     read: type[Tensors] = Ids  # what is read
     asked: type[Asked] = Words  # what is asked of it
-    item: tuple[int, ...] = ()  # the shape of one thing that is read, where it is no id
+    item: tuple[int, ...] = ()  # the shape of what becomes one vector, where it is no id: a patch
+    grid: tuple[int, ...] = ()  # how many of them lie beside and below each other
 
 
 class ModelOutput(NamedTuple):

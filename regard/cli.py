@@ -428,7 +428,7 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
 
     whole = read(recipe, settings or [])
     task = TASKS[whole.task_kind]
-    batch = task.sample_batch(whole.task, whole.train.batch_tokens)
+    batch = task.sample_batch(whole.task, whole.train.batch_tokens, whole.sections)
     loss = make_loss(task.loss, whole.train, torch.device("meta"))
     bill = estimate(whole.build, whole.usual_sizes(), whole.train, batch, loss)
     if as_json:

@@ -35,6 +35,7 @@ class Model(nn.Module):
     heads: ClassVar[tuple[str, ...]] = ()
     earlier: ClassVar[Mapping[str, str]] = {}  # names that weights had in older runs: old, new
     looks: ClassVar[Looks] = {}  # none: there is no attention to look into
+    before: tuple[str, ...] = ()  # names of vectors that it puts before what is read
     longest: int | None = None  # tokens that can be placed; None: any number
     carries: bool = False  # whether a batch of a stream goes on from the one before
     packs: bool = False  # whether documents side by side stay apart

@@ -1,6 +1,7 @@
 """One contract for every task with every model that suits it: from files to a served answer."""
 
 import asyncio
+import base64
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import regard
 from regard.batch import Asked, Sizes, Tensors
@@ -70,6 +72,18 @@ def stories(folder, part, seed):
     return f"{part}_{seed}.txt"
 
 
+def pictures(folder, part, seed):
+    """Red and green squares on noise."""
+    dice = np.random.default_rng(seed)
+    for number in range(24):
+        name = ("red", "green")[number % 2]
+        pixels = dice.integers(0, 90, (9, 11, 3), np.uint8)
+        pixels[2:6, 3:7, number % 2] = 250
+        path = folder / part / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+
+
 # How its files are written and named, what its recipe says beside that, and what it is asked.
 TOYS = {
     "translate": (pairs, "{}.jsonl", {}, "two cats"),
@@ -82,12 +96,27 @@ TOYS = {
     "classify": (labelled, "{}.tsv", {"context": 24}, "two red cats"),
     "tag": (tagged, "{}.txt", {"context": 24}, "two red cats"),
     "answer": (asked, "{}.json", {"context": 32}, "What is last?\ttwo red cats"),
+    "picture": (pictures, "{}", {}, "{folder}/test/red/0.png"),
 }
 
 
 def sizes(task):
     batch = TASKS[task].sample_batch(TASKS[task].Settings(), 1)
     return Sizes(9, 9, True, 2, type(batch.read), type(batch.asked))
+
+
+def word_for(run):
+    """What it is asked, as it is typed."""
+    return TOYS[run.recipe.task_kind][3].replace("{folder}", str(run.folder.parent))
+
+
+def sent_for(run):
+    """The same as it is sent."""
+    word = word_for(run)
+    if run.task.gives.kind != "picture":
+        return word
+    content = base64.b64encode(Path(word).read_bytes()).decode()
+    return {"image": f"data:image/png;base64,{content}"}
 
 
 ALL = [(task, model) for task in TOYS for model in MODELS if suits(MODELS[model], sizes(task))]
@@ -106,6 +135,7 @@ def write_recipe(folder, task, model):
     sections = {
         "task": {"kind": task, **more},
         "data": {part: name.format(part) for part in ("train", "valid", "test")},
+        "picture": {"size": 12, "patch": 4, "shift": 1, "flip": 0.5, "erase": 0.2},
         "text": {"size": 200, **({} if task == "story" else {"kind": "bpe", "lowercase": False})},
         "model": {"kind": model, **shape},
         "train": {
@@ -114,7 +144,8 @@ def write_recipe(folder, task, model):
         },
         "decode": {"max_new_tokens": 4},
     }  # fmt: skip
-    sections = {k: v for k, v in sections.items() if k != "text" or k in TASKS[task].sections}
+    own = TASKS[task].sections
+    sections = {k: v for k, v in sections.items() if k not in ("text", "picture") or k in own}
     path = folder / "toy.toml"
     path.write_text(lines(f"[{name}]\n{toml(keys)}" for name, keys in sections.items()))
     return str(path)
@@ -185,7 +216,7 @@ def test_batches_are_planned_cut_and_counted(made):
 
 def test_it_answers_is_judged_and_looked_into(made):
     run, _ = made
-    word = TOYS[run.recipe.task_kind][3]
+    word = word_for(run)
     form = run.task.gives
     assert form.show(form.parse(word)) == word
     (answer,) = run.predict([word])
@@ -208,10 +239,11 @@ def test_it_answers_is_judged_and_looked_into(made):
 
 def test_it_is_served(made):
     run, _ = made
-    word = TOYS[run.recipe.task_kind][3]
+    word = word_for(run)
     one = ServedRun(run, ServerLimits())
     try:
-        (told,) = asyncio.run(one.predict([word], {"seed": 1} if one.writes else {}))
+        sent = sent_for(run)
+        (told,) = asyncio.run(one.predict([sent], {"seed": 1} if one.writes else {}))
         mine = regard.load(run.folder, *(["decode.seed=1"] if one.writes else []), device="cpu")
         assert told["output"] == mine.predict([word])[0].output
         about = one.about()

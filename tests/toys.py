@@ -7,7 +7,19 @@ from pathlib import Path
 
 import torch
 
-from regard.batch import Batch, Hidden, Ids, Nothing, Running, Sizes, Story, Tokens, Words
+from regard.batch import (
+    Batch,
+    Hidden,
+    Ids,
+    Label,
+    Nothing,
+    Pixels,
+    Running,
+    Sizes,
+    Story,
+    Tokens,
+    Words,
+)
 from regard.models import MODELS
 
 WORDS = {
@@ -112,6 +124,7 @@ SMALL = {
     "xl": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
     "xlnet": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
     "bert": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0, "attention_dropout": 0.0},
+    "vit": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0},
     "t5": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "farthest": 20},
 }
 
@@ -120,7 +133,10 @@ def small_model(kind: str, seed: int = 0, size: int = 24, **more):
     """A model of each kind, with random weights, ready to be asked."""
     torch.manual_seed(seed)
     settings = MODELS[kind].Settings(**{**SMALL[kind], **more})
-    return MODELS[kind](Sizes(size, size, True), settings).eval()
+    sizes = Sizes(size, size, True)
+    if kind == "vit":
+        sizes = Sizes(0, 0, False, 5, Pixels, Label, (3, 4, 4), (3, 3))
+    return MODELS[kind](sizes, settings).eval()
 
 
 def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24):
@@ -131,6 +147,8 @@ def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size
         return random_texts(rows, longest, seed, size)
     if kind == "memory":
         return random_stories(rows, longest, seed, size)
+    if kind == "vit":
+        return random_pictures(rows, seed)
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, size, (rows, longest + 1), generator=dice)
     return tokens(ids, torch.tensor([[0, longest]] * rows))
@@ -165,6 +183,13 @@ def random_texts(
     counts, follows = torch.full((rows,), 3), torch.arange(rows) % 2
     words = ids.gather(1, places)
     return Batch(Ids(ids, lengths, segments), Hidden(places, words, counts, follows))
+
+
+def random_pictures(rows: int = 4, seed: int = 0) -> Batch[Pixels, Label]:
+    """Noise of 12 × 12 pixels, each with a class."""
+    dice = torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, 3, 12, 12, generator=dice)
+    return Batch(Pixels(values), Label(torch.arange(rows) % 5, torch.ones(rows)))
 
 
 def random_stories(rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24):

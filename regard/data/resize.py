@@ -14,7 +14,7 @@ def resize(pixels: Pixels, height: int, width: int) -> Pixels:
     """By linear interpolation, the whole of what shrinks counted.  (C, H, W) -> (C, h, w)"""
     if pixels.shape[1:] == (height, width):
         return pixels
-    floats = torch.from_numpy(np.ascontiguousarray(pixels))[None].float()
+    floats = torch.from_numpy(pixels.copy())[None].float()
     found = F.interpolate(floats, (height, width), mode="bilinear", antialias=True)
     rounded: Pixels = found[0].round_().clamp_(0, 255).to(torch.uint8).numpy()
     return rounded

@@ -8,6 +8,7 @@ from .rnn import RNN
 from .seq2seq import Seq2Seq
 from .t5 import T5
 from .transformer import Transformer
+from .vit import ViT
 from .xl import XL
 from .xlnet import XLNet
 
@@ -21,4 +22,5 @@ MODELS: dict[str, type[Model]] = {
     "xlnet": XLNet,
     "bert": BERT,
     "t5": T5,
+    "vit": ViT,
 }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from ..batch import Ids, Permuted, Running, Sizes, Tensors
+from ..batch import Ids, Permuted, Pixels, Running, Sizes, Tensors
 from ..parts.embedding import Embedding
 from ..parts.position import NoPosition
 
@@ -39,10 +40,35 @@ class TokenDoor(Embedding, Door):
         return self(read.ids, positions), lengths
 
 
+class PatchDoor(Door):
+    """A picture cut into patches, each through one linear layer (Dosovitskiy et al. 2021)."""
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        width: int,
+        position: NoPosition,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        channels, height, across = sizes.item
+        self.cut = nn.Conv2d(channels, width, (height, across), (height, across))
+        self.position, self.dropout = position, nn.Dropout(dropout)
+
+    def enter(self, read: Tensors, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        assert isinstance(read, Pixels)
+        x = self.cut(read.values).flatten(2).transpose(1, 2)  # (B, S, D), row after row
+        if positions is None:
+            positions = torch.arange(x.shape[1], device=x.device)
+        return self.dropout(self.position.add(x, positions)), None
+
+
 DOORS: dict[type[Tensors], type[Door]] = {
     Ids: TokenDoor,
     Running: TokenDoor,
     Permuted: TokenDoor,
+    Pixels: PatchDoor,
 }
 
 

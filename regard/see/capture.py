@@ -135,6 +135,8 @@ def look(
     elif not is_text(target):
         raise InputError("target: the text must be UTF-8, but is not.")
     batch, sides = task.trace(given, target)
+    first = list(run.model.before)
+    sides = {name: axis._replace(names=[*first, *axis.names]) for name, axis in sides.items()}
     longest, most_tokens = run.model.longest, max(len(axis.names) for axis in sides.values())
     if longest is not None and most_tokens > longest:
         raise InputError(

@@ -6,6 +6,7 @@ from .embed import Embed
 from .language import Language
 from .masked import MaskedWords
 from .permute import Permute
+from .pictures import ClassifyPictures
 from .prediction import Prediction
 from .spans import Spans
 from .story import Story
@@ -26,6 +27,7 @@ TASKS: dict[str, type[AnyTask]] = {
     "tag": Tag,
     "answer": Answer,
     "embed": Embed,
+    "picture": ClassifyPictures,
 }
 
 __all__ = ["TASKS", "AnyTask", "Prediction", "Task"]

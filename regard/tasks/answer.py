@@ -225,7 +225,9 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
         return Batch(read, Span(span, allowed(read.ids.shape[1], window.view(-1, 2))))
 
     @staticmethod
-    def sample_batch(settings: AnswerSettings, budget: int) -> Batch[Ids, Span]:
+    def sample_batch(
+        settings: AnswerSettings, budget: int, sections: Sections | None = None
+    ) -> Batch[Ids, Span]:
         """Whole rows."""
         width = settings.context
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)

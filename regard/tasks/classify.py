@@ -172,7 +172,9 @@ class Classify(
         return Batch(self.stored(store, rows), self.asked(store, rows))
 
     @staticmethod
-    def sample_batch(settings: ClassifySettings, budget: int) -> Batch[Ids, Label]:
+    def sample_batch(
+        settings: ClassifySettings, budget: int, sections: Sections | None = None
+    ) -> Batch[Ids, Label]:
         """Texts of 32 tokens."""
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)

@@ -140,7 +140,9 @@ class Embed(TextTask[EmbedSettings, labelled.Example, Rows]):
         return iter(())
 
     @staticmethod
-    def sample_batch(settings: EmbedSettings, budget: int) -> Batch[Ids, Nothing]:
+    def sample_batch(
+        settings: EmbedSettings, budget: int, sections: Sections | None = None
+    ) -> Batch[Ids, Nothing]:
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)
         return Batch(Ids(ids, torch.full((len(ids),), width), ids), Nothing())

@@ -221,7 +221,9 @@ class Language(Writer[LanguageSettings, running.Piece, Cut | Packs]):
             yield replace(batch, asked=replace(batch.asked, label_range=new_range))
 
     @staticmethod
-    def sample_batch(settings: LanguageSettings, budget: int) -> Batch[Any, Tokens]:
+    def sample_batch(
+        settings: LanguageSettings, budget: int, sections: Sections | None = None
+    ) -> Batch[Any, Tokens]:
         rows = max(1, budget // settings.context)
         ids = torch.zeros(rows, settings.context, dtype=torch.long)
         return Batch(Running(ids), Tokens(ids, torch.tensor([[0, settings.context]] * rows)))

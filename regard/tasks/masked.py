@@ -215,7 +215,9 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
         return Batch(read, Hidden(put(places), put(words), put(counts), follows))
 
     @staticmethod
-    def sample_batch(settings: MaskedSettings, budget: int) -> Batch[Ids, Hidden]:
+    def sample_batch(
+        settings: MaskedSettings, budget: int, sections: Sections | None = None
+    ) -> Batch[Ids, Hidden]:
         rows = max(1, budget // settings.context)
         count = max(1, round(settings.hidden * settings.context))
         ids = torch.zeros(rows, settings.context, dtype=torch.long)

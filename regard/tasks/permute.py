@@ -14,7 +14,7 @@ from ..data.cut import Cut, Packs
 from ..data.store import Store
 from ..errors import RecipeError
 from .language import Language, LanguageSettings
-from .task import Rng
+from .task import Rng, Sections
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Permute(Language):
         return plain if rng is None else permuted(plain, self.settings.predicted, rng)
 
     @staticmethod
-    def sample_batch(settings: LanguageSettings, budget: int) -> Batch[Any, Tokens]:
+    def sample_batch(
+        settings: LanguageSettings, budget: int, sections: Sections | None = None
+    ) -> Batch[Any, Tokens]:
         assert isinstance(settings, PermuteSettings)
         plain = Language.sample_batch(settings, budget)
         rng = [np.random.default_rng(row) for row in range(len(plain))]

@@ -170,7 +170,9 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
         return source, [*target, self.sentinels[spans]]
 
     @staticmethod
-    def sample_batch(settings: SpansSettings, budget: int) -> Batch[Ids, Words]:
+    def sample_batch(
+        settings: SpansSettings, budget: int, sections: Sections | None = None
+    ) -> Batch[Ids, Words]:
         rows = max(1, budget // settings.context)
         source = torch.zeros(rows, settings.context, dtype=torch.long)
         width = max(4, round(settings.context * settings.hidden * (1 + 1 / settings.span)))

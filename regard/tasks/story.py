@@ -172,7 +172,9 @@ class Story(Task[StorySettings, Told, Rows]):
         return arrange({name: pad([row[name] for row in rows]).numpy() for name in NAMES})
 
     @staticmethod
-    def sample_batch(settings: StorySettings, budget: int) -> Batch[StoryBatch, Tokens]:
+    def sample_batch(
+        settings: StorySettings, budget: int, sections: Sections | None = None
+    ) -> Batch[StoryBatch, Tokens]:
         """Ten sentences of eight words."""
         sentences = torch.ones(budget, min(10, settings.sentences), 8, dtype=torch.long)
         counts = torch.full((budget,), sentences.shape[1])

@@ -227,7 +227,9 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
         return Batch(self.rows_as_ids(framed), Tags(labels, (labels >= 0).float()))
 
     @staticmethod
-    def sample_batch(settings: TagSettings, budget: int) -> Batch[Ids, Tags]:
+    def sample_batch(
+        settings: TagSettings, budget: int, sections: Sections | None = None
+    ) -> Batch[Ids, Tags]:
         """Sentences of 32 tokens."""
         width = min(32, settings.context)
         ids = torch.zeros(max(1, budget // width), width, dtype=torch.long)

@@ -133,15 +133,22 @@ class Task(Protocol[S, R, P]):
 
     @staticmethod
     @abstractmethod
-    def sample_batch(settings: S, budget: int) -> AnyBatch:
+    def sample_batch(settings: S, budget: int, sections: Sections | None = None) -> AnyBatch:
         """A batch of the usual shape, to reckon with before there are data."""
 
     @classmethod
     def usual_sizes(cls, settings: S, sections: Sections) -> Sizes:
         """What the sizes may be, before the data have told them."""
-        batch, text = cls.sample_batch(settings, 1), sections.get("text")
+        batch, text = cls.sample_batch(settings, 1, sections), sections.get("text")
         size, joint = (text.size, text.joint) if text is not None else (0, False)
         return Sizes(size, size, joint, 2, type(batch.read), type(batch.asked))
+
+    @classmethod
+    def longest_read(cls, settings: S, sections: Sections) -> tuple[str, int] | None:
+        """What a model must be able to place at least, after the setting that says so; None: a
+        line of `data.max_length`."""
+        context = vars(settings).get("context")
+        return None if context is None else ("task.context", int(context))
 
     # Answers and scores.
 

@@ -24,7 +24,7 @@ from ..text import Text
 from ..text.dropout import Dropout
 from .growing import cut_at
 from .prediction import Prediction
-from .task import Axis, P, R, Rng, S, Task
+from .task import Axis, P, R, Rng, S, Sections, Task
 
 GREEDY: dict[str, Any] = {
     "kind": "greedy",
@@ -240,7 +240,9 @@ class PairsTask(WritingTask[S, R, Rows]):
         return Batch(Ids(put(source), put(source_lengths)), asked)
 
     @staticmethod
-    def sample_batch(settings: S, budget: int) -> Batch[Ids, Words]:
+    def sample_batch(
+        settings: S, budget: int, sections: Sections | None = None
+    ) -> Batch[Ids, Words]:
         """Lines of 32 tokens."""
         rows = max(1, budget // 32)
         ids, lengths = torch.zeros(rows, 33, dtype=torch.long), torch.full((rows,), 32)

@@ -242,10 +242,9 @@ def start(
 def check_fit(recipe: Recipe, model: Model) -> None:
     """Task and model must suit each other."""
     kind, said = TASKS[recipe.task_kind], vars(recipe.task)
-    name, wanted = "data.max_length", recipe.data.max_length
+    line = "data.max_length", recipe.data.max_length
+    name, wanted = kind.longest_read(recipe.task, recipe.sections) or line
     cut = said.get("cut", "")
-    if "context" in said:
-        name, wanted = "task.context", said["context"]
     if model.longest is not None and model.longest < wanted:
         raise RecipeError(f"model.positions ({model.longest}) must be at least {name} ({wanted}).")
     if cut == "documents" and not model.packs:

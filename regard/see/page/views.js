@@ -67,6 +67,7 @@ const strongest = (weights, many) => Array.from(weights.keys())
 const AXES = {
   words: { joins: true },
   sentences: { joins: false },
+  patches: { joins: false },
 };
 const joins = kind => AXES[kind ?? "words"]?.joins ?? false;
 

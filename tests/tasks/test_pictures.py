@@ -1,0 +1,165 @@
+"""Pictures with labels: what is given and how, what training changes, what is said of bad ones."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard.data.pictures import Picture, decode
+from regard.errors import DataError, InputError, RecipeError
+from regard.tasks.pictures import PictureForm, PictureSettings, change, learn_colours
+from tests.data.test_pictures import content, picture
+
+
+def url(raw):
+    return f"data:image/png;base64,{base64.b64encode(raw).decode()}"
+
+
+def test_a_picture_can_be_given_in_many_ways(tmp_path):
+    made, form, path = picture(), PictureForm(), tmp_path / "a.png"
+    made.save(path)
+    pixels = np.asarray(made).transpose(2, 0, 1)
+    ways = [form.parse(str(path)), *map(form.accept, (
+        path, made, np.asarray(made), url(path.read_bytes()), {"image": url(path.read_bytes())}
+    ))]  # fmt: skip
+    for given in ways:
+        assert (given.pixels == pixels).all()
+    assert form.show(ways[0]) == str(path) and form.accept(ways[0]) is ways[0]
+
+
+def test_a_text_over_http_never_opens_a_file(tmp_path):
+    path = tmp_path / "a.png"
+    picture().save(path)
+    for sent in (
+        str(path),
+        {"image": str(path)},
+        {"image": f"file://{path}"},
+        {"photo": "x"},
+        7,
+        [],
+    ):
+        with pytest.raises(InputError, match=r"input 2: must be a picture as a data: URL"):
+            PictureForm().accept(sent, 2)
+    with pytest.raises(InputError, match="input 1: not base64"):
+        PictureForm().accept("data:image/png;base64,*&^")
+    with pytest.raises(InputError, match=r"input 1: picture: no picture \(cannot identify"):
+        PictureForm().accept(url(b"hello"))
+
+
+def test_a_path_that_is_no_picture_is_told(tmp_path):
+    with pytest.raises(InputError, match=r"input 3: .*nothing.png: cannot be read \(No such file"):
+        PictureForm().parse(str(tmp_path / "nothing.png"), 3)
+    (tmp_path / "text.png").write_text("hello")
+    with pytest.raises(InputError, match=r"text.png: no picture \(cannot identify"):
+        PictureForm().parse(str(tmp_path / "text.png"))
+    with pytest.raises(InputError, match="cannot be read"):
+        PictureForm().parse("a\0b")
+
+
+def test_what_is_changed_depends_on_the_draw_alone():
+    settings = PictureSettings(size=16, patch=4, flip=0.5, shift=3, erase=0.5)
+    start = np.random.default_rng(0).integers(0, 256, (3, 16, 16), np.uint8)
+    seen = set()
+    for seed in range(40):
+        one, two = start.copy(), start.copy()
+        change(one, settings, np.random.default_rng(seed))
+        change(two, settings, np.random.default_rng(seed))
+        assert (one == two).all() and one.shape == start.shape
+        seen.add(one.tobytes())
+    assert len(seen) > 30
+    same = start.copy()
+    change(same, PictureSettings(size=16), np.random.default_rng(0))
+    assert (same == start).all()
+    flipped = start.copy()
+    change(flipped, PictureSettings(size=16, flip=1.0), np.random.default_rng(0))
+    assert (flipped == start[:, :, ::-1]).all()
+
+
+def test_colours_are_those_of_the_pictures():
+    made = [picture(9, 6, seed) for seed in range(5)]
+    examples = [Picture(content(one), "x", "") for one in made] + [Picture(b"bad", "x", "")]
+    every = np.concatenate([np.asarray(one).reshape(-1, 3) for one in made]) / 255
+    mean, spread = learn_colours(examples, PictureSettings())
+    np.testing.assert_allclose(mean, every.mean(0), atol=1e-4)
+    np.testing.assert_allclose(spread, every.std(0), atol=1e-4)
+
+
+def write_set(folder, count=24):
+    for number in range(count):
+        name = ("red", "green")[number % 2]
+        pixels = np.random.default_rng(number).integers(0, 90, (10, 13, 3), np.uint8)
+        pixels[:, :, number % 2] += 120
+        path = folder / name / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    return folder
+
+
+RECIPE = """
+[task]
+kind = "picture"
+[picture]
+size = 8
+patch = 4
+shift = 1
+[data]
+train = "set"
+valid = "set"
+[model]
+kind = "vit"
+width = 16
+depth = 1
+heads = 2
+[train]
+steps = 60
+batch_tokens = 64
+rate = 0.01
+warmup = 5
+evaluate_every = 30
+device = "cpu"
+"""
+
+
+def test_it_learns_answers_and_is_looked_into(tmp_path):
+    write_set(tmp_path / "set")
+    (tmp_path / "p.toml").write_text(RECIPE)
+    run = regard.train(str(tmp_path / "p.toml"), run=tmp_path / "run")
+    results = json.loads((tmp_path / "run/results.json").read_text())["valid"]
+    assert results["accuracy"] == 100 and results["examples"] == 24
+    path = tmp_path / "set/green/01.png"
+    (answer,) = run.predict([str(path)])
+    assert (answer.label, answer.input) == ("green", str(path))
+    assert run.predict(Image.open(path))[0].label == "green"  # one as itself
+    report = run.see(str(path))
+    look = report.looks[0]
+    assert look.columns == ["[class]", "1,1", "1,2", "2,1", "2,2"]
+    assert (look.column_kind, look.column_shape) == ("patches", (2, 2))
+    shown = report.data()["picture"]
+    assert decode(base64.b64decode(shown.partition(",")[2])).shape == (3, 8, 8)
+    weights = torch.from_numpy(look.weights.copy())
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 5))
+
+
+def test_a_damaged_picture_is_told_by_its_name_or_left_out(tmp_path):
+    write_set(tmp_path / "set")
+    bad = tmp_path / "set/red/bad.png"
+    bad.write_bytes((tmp_path / "set/red/00.png").read_bytes()[:90])
+    (tmp_path / "p.toml").write_text(RECIPE)
+    short = ("train.steps=2", "train.warmup=1")
+    with pytest.raises(DataError, match=r"bad.png: the picture cannot be read \(.*data.skip_bad"):
+        regard.train(str(tmp_path / "p.toml"), *short, run=tmp_path / "run")
+    told = []
+    regard.train(
+        str(tmp_path / "p.toml"), *short, "data.skip_bad=true", run=tmp_path / "run2",
+        on_event=told.append,
+    )  # fmt: skip
+    assert told[0].left_out == 2 and "bad.png" in told[0].faults[0]  # in train, and in valid
+
+
+def test_a_patch_must_divide_the_picture():
+    with pytest.raises(RecipeError, match=r"picture.patch \(5\) must divide picture.size \(8\)"):
+        PictureSettings(size=8, patch=5)
