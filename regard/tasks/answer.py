@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -124,16 +124,6 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
     def artefacts(self) -> Mapping[str, str]:
         kept = json.dumps({"may_be_none": self.may_be_none})
         return {**super().artefacts(), "labels.json": kept + "\n"}
-
-    @classmethod
-    def imported(
-        cls,
-        settings: AnswerSettings,
-        texts: Sequence[Text],
-        labels: list[str],
-        config: Mapping[str, Any],
-    ) -> Self:
-        return cls(settings, texts[0])
 
     @classmethod
     def load(cls, settings: AnswerSettings, sections: Sections, folder: Path) -> Self:

@@ -89,16 +89,6 @@ class Embed(TextTask[EmbedSettings, labelled.Example, Rows]):
         cls.learn(settings, {}, examples)
 
     @classmethod
-    def imported(
-        cls,
-        settings: EmbedSettings,
-        texts: Sequence[Text],
-        labels: list[str],
-        config: Mapping[str, Any],
-    ) -> Self:
-        return cls(settings, texts[0])
-
-    @classmethod
     def load(cls, settings: EmbedSettings, sections: Sections, folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"))
 

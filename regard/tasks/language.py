@@ -52,8 +52,6 @@ class Language(Writer[LanguageSettings, running.Piece, Cut | Packs]):
 
     Settings: ClassVar[type] = LanguageSettings
     Example: ClassVar[type] = running.Piece
-    sections: ClassVar[Mapping[str, type]] = {"text": TextSettings}
-    keeps = ("tokenizer.json",)
     loss = "tokens"
     metric, higher_is_better = "perplexity", False
     unit = "token"
@@ -87,16 +85,6 @@ class Language(Writer[LanguageSettings, running.Piece, Cut | Packs]):
     ) -> Self:
         text = learn((piece.text for piece in examples), sections["text"])
         return cls(settings, text, unit_of(sections["text"]))
-
-    @classmethod
-    def imported(
-        cls,
-        settings: LanguageSettings,
-        texts: Sequence[Text],
-        labels: list[str],
-        config: Mapping[str, Any],
-    ) -> Self:
-        return cls(settings, texts[0])
 
     @classmethod
     def load(cls, settings: LanguageSettings, sections: Sections, folder: Path) -> Self:

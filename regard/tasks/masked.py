@@ -104,16 +104,6 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
         return cls(settings, text)
 
     @classmethod
-    def imported(
-        cls,
-        settings: MaskedSettings,
-        texts: Sequence[Text],
-        labels: list[str],
-        config: Mapping[str, Any],
-    ) -> Self:
-        return cls(settings, texts[0])
-
-    @classmethod
     def load(cls, settings: MaskedSettings, sections: Sections, folder: Path) -> Self:
         return cls(settings, Text.load(folder / "tokenizer.json"))
 

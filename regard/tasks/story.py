@@ -29,11 +29,11 @@ from ..model import Model
 from ..score.interval import hundredths
 from ..score.length import buckets
 from ..score.texts import Mean
-from ..text import Settings as TextSettings
 from ..text import Text, learn
 from .form import Form, TextForm
 from .prediction import Prediction
-from .task import Axis, Measured, Rng, Scores, Sections, Task
+from .task import Axis, Measured, Rng, Scores, Sections
+from .vocabulary import OneVocabulary
 
 PASS = 5.0  # per cent of wrong answers at which a task counts as solved
 CHUNK = 1000  # questions tokenised or answered at a time
@@ -48,13 +48,11 @@ class StorySettings:
     sentences: Annotated[int, Gt(0), Le(10**5), "the newest so many sentences are kept"] = 50
 
 
-class Story(Task[StorySettings, Told, Rows]):
+class Story(OneVocabulary[StorySettings, Told, Rows]):
     """Questions about stories; scored by accuracy, task by task; answers with a word."""
 
     Settings = StorySettings
     Example = Told
-    sections: ClassVar[Mapping[str, type]] = {"text": TextSettings}
-    keeps = ("tokenizer.json",)
     loss = "tokens"
     metric = "accuracy"
     unit = "answer"
@@ -97,17 +95,6 @@ class Story(Task[StorySettings, Told, Rows]):
                 yield one_word(example.answer)
 
         return cls(settings, learn(every(), sections["text"]))
-
-    @property
-    def texts(self) -> Mapping[str, Text]:
-        return {"tokenizer.json": self.text}
-
-    @property
-    def notes(self) -> list[str]:
-        return [self.text.note] if self.text.note else []
-
-    def artefacts(self) -> Mapping[str, str]:
-        return {"tokenizer.json": self.text.tokenizer.to_str(pretty=True)}
 
     @classmethod
     def load(cls, settings: StorySettings, sections: Sections, folder: Path) -> Self:

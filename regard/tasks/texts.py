@@ -16,9 +16,9 @@ from ..data.order import Rows, longest_first
 from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
 from ..model import Model, answers_of
-from ..text import Settings as TextSettings
 from ..text import Text
-from .task import Axis, P, R, S, Task
+from .task import Axis, P, R, S
+from .vocabulary import OneVocabulary
 
 
 class TokenRow(NamedTuple):
@@ -28,28 +28,14 @@ class TokenRow(NamedTuple):
     split: int
 
 
-class TextTask(Task[S, R, P]):
+class TextTask(OneVocabulary[S, R, P]):
     """One text or two in a row, each row by itself; a task says what is asked of them."""
 
-    sections: ClassVar[Mapping[str, type]] = {"text": TextSettings}
-    keeps: ClassVar[tuple[str, ...]] = ("tokenizer.json",)
     unit: str = "text"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "text": {"kind": "wordpiece", "lowercase": True},
         "train": {"smoothing": 0.0, "evaluate_examples": 100_000},
     }
-    text: Text
-
-    @property
-    def texts(self) -> Mapping[str, Text]:
-        return {"tokenizer.json": self.text}
-
-    @property
-    def notes(self) -> list[str]:
-        return [self.text.note] if self.text.note else []
-
-    def artefacts(self) -> Mapping[str, str]:
-        return {"tokenizer.json": self.text.tokenizer.to_str(pretty=True)}
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -19,18 +19,18 @@ from ..text import Text
 from .form import Form, TextForm
 from .growing import Growing, cut_at
 from .prediction import Prediction
-from .task import P, R, S, Task
+from .task import P, R, S
+from .vocabulary import OneVocabulary
 
 PIECE = 512  # tokens read at a time where the model sets no limit
 
 
-class Writer(Task[S, R, P]):
+class Writer(OneVocabulary[S, R, P]):
     """Prompts in, continuations out: at once, as they come, or behind a draft.
 
     `begins` says whether a text stands behind the end of another, `lines` whether its lines do.
     """
 
-    text: Text
     kind: str  # the unit of its vocabulary
     begins: bool
     lines: bool
@@ -38,17 +38,6 @@ class Writer(Task[S, R, P]):
     @property
     def gives(self) -> Form[str]:
         return TextForm("text to go on from")
-
-    @property
-    def texts(self) -> Mapping[str, Text]:
-        return {"tokenizer.json": self.text}
-
-    @property
-    def notes(self) -> list[str]:
-        return [self.text.note] if self.text.note else []
-
-    def artefacts(self) -> Mapping[str, str]:
-        return {"tokenizer.json": self.text.tokenizer.to_str(pretty=True)}
 
     @property
     def written(self) -> Text:
