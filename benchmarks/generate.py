@@ -22,7 +22,7 @@ import transformers
 from measure import compare, race, tell, versions
 
 from regard.batch import Sizes
-from regard.decode import DECODERS, Limits, Settings, with_cuda_graphs
+from regard.decode import Limits, Settings, with_cuda_graphs, write
 from regard.decode.engine import Done, Engine, Request
 from regard.model import AnyBatch
 from regard.models.gpt import GPT, GPTSettings
@@ -95,7 +95,7 @@ def main() -> None:
         def generate(
             limits: Limits = limits, batch: AnyBatch = batch, decode: Settings = decode
         ) -> list[list[int]]:
-            found = DECODERS["greedy"](with_cuda_graphs(model, decode), batch, limits, decode)
+            found = write(with_cuda_graphs(model, decode), batch, limits, decode)
             return [row[0].ids for row in found]
 
         def serve(prompt: torch.Tensor = prompt, decode: Settings = decode) -> list[list[int]]:

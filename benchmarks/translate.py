@@ -27,7 +27,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from regard.batch import Batch, Ids, Sizes, Words, pad
 from regard.data.order import Order
-from regard.decode import DECODERS, Limits, with_cuda_graphs
+from regard.decode import Limits, with_cuda_graphs, write
 from regard.decode import Settings as Decode
 from regard.models.transformer import Transformer
 from regard.parts import mask as masks
@@ -424,7 +424,7 @@ def our_beam(model: Transformer, batch: Pairs, length: int) -> Translate:
     settings = Decode(num_beams=BEAMS, min_new_tokens=length, max_new_tokens=length)
 
     def translate() -> list[list[int]]:
-        found = DECODERS["beam"](with_cuda_graphs(model, settings), batch, limits, settings)
+        found = write(with_cuda_graphs(model, settings), batch, limits, settings)
         return [best[0].ids for best in found]
 
     return translate

@@ -1,16 +1,22 @@
 """From scores to sequences, over two calls alone: `start(batch)` and `step(last, state)`.
 
-Tokens are chosen in one place (`policy`), beams grown in one (`beam`). A batch is written to its
-end (`walk`, `beam`), a text as it comes, behind a draft or not (`stream`), and many requests side
-by side (`engine`).
+One loop (`write`): a stepper scores what may come next (`stepper`), a policy says what does
+(`policy`, `beam`). A batch is written to its end, one text as it comes, behind a draft or not, and
+many requests side by side (`engine`), all by the same policies.
 """
 
-from .beam import beam
 from .graph import with_cuda_graphs
 from .settings import DRAWING, Hypothesis, Limits, Settings
-from .stream import stream
-from .walk import walk
+from .write import POLICIES, follow, stream, write
 
-DECODERS = {"beam": beam, "greedy": walk, "sample": walk}
-
-__all__ = ["DECODERS", "DRAWING", "Hypothesis", "Limits", "Settings", "stream", "with_cuda_graphs"]
+__all__ = [
+    "DRAWING",
+    "POLICIES",
+    "Hypothesis",
+    "Limits",
+    "Settings",
+    "follow",
+    "stream",
+    "with_cuda_graphs",
+    "write",
+]

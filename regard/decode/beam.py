@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..model import AnyBatch, Writes
 from .leave import LOOK, worth_leaving
 from .rules import Rules
 from .settings import Hypothesis, Limits, Settings
@@ -66,76 +65,81 @@ class Search:
         self.ended_lengths, self.ended_properly = lengths.gather(1, best), proper.gather(1, best)
 
 
-@torch.inference_mode()
-def beam(
-    model: Writes,
-    batch: AnyBatch,
-    limits: Limits,
-    settings: Settings,
-    record: Callable[..., None] | None = None,
-) -> list[list[Hypothesis]]:
+class Beam:
     """The best answers of each row, best first.
 
     At each step the 2N best continuations are looked at: those that end leave for the ended
     answers if they are among the best N, the best N others go on. Scores are sums of log-
     probability divided by (length ** length_penalty), `eos` counted in the length.
     """
-    beams = settings.num_beams
-    obey = Rules(limits, settings)
-    search = Search.begin(limits, beams)
-    answers: list[list[Hypothesis]] = [[] for _ in search.sentences]
-    state = model.start(batch).repeat(beams)
-    every = LOOK[limits.longest.device.type]
-    shortest, longest = (int(x) for x in limits.longest.aminmax())
-    for length in range(1, longest + 1):
-        written = search.written.flatten(0, 1)  # (B·N, t)
-        logits, state = model.step(written[:, -1], state)
-        scores = obey(logits.float(), written)
-        late = length >= shortest
-        parents, done = grow(search, scores, limits.eos, length, settings, late, record)
-        rows = (
-            torch.arange(len(parents), device=parents.device)[:, None] * beams + parents
-        ).flatten()
-        if (length % every == 0 or length == longest) and worth_leaving(done):
-            harvest(search, done, answers, settings.num_return_sequences, limits.prompt.shape[1])
+
+    def __init__(
+        self,
+        limits: Limits,
+        settings: Settings,
+        record: Callable[..., None] | None = None,
+        every: int | None = None,
+    ) -> None:
+        """`record` is told what was looked at and kept; `every`: steps between looks at who is
+        done."""
+        self.settings, self.eos, self.copies = settings, limits.eos, settings.num_beams
+        self.obey, self.prompt = Rules(limits, settings), limits.prompt.shape[1]
+        self.search, self.record = Search.begin(limits, self.copies), record
+        self.every = every or LOOK[limits.longest.device.type]
+        self.shortest, self.most = (int(x) for x in limits.longest.aminmax())
+        self.answers: list[list[Hypothesis]] = [[] for _ in self.search.sentences]
+        self.done = False
+
+    @property
+    def written(self) -> Tensor:
+        return self.search.written.flatten(0, 1)  # (B·N, t)
+
+    def advance(self, logits: Tensor) -> Tensor:
+        scores = self.obey(logits.float(), self.written)
+        length = self.search.written.shape[2] + 1 - self.prompt
+        parents, done = self.grow(scores, length)  # (B, N), (B,)
+        rows = torch.arange(len(parents), device=parents.device)[:, None] * self.copies + parents
+        if (length % self.every == 0 or length == self.most) and worth_leaving(done):
+            self.harvest(done)
             stay = (~done).nonzero()[:, 0]
-            if not len(stay):
-                break
-            search = search.select(stay)
-            rows = rows.unflatten(0, (-1, beams))[stay].flatten()
-        state = state.select(rows)
-    return answers
+            self.search, rows = self.search.select(stay), rows[stay]
+            self.done = not len(stay)
+        return rows.flatten()
 
+    def grow(self, scores: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """One token more a beam.  (B·N, V) -> whom each goes on from (B, N), who is done (B,)"""
+        search, beams, penalty = self.search, self.copies, self.settings.length_penalty
+        totals, parents, tokens = best_continuations(scores, search.scores)  # (B, 2N) each
+        ends = tokens == self.eos
+        written = search.written
+        grown = written.gather(1, parents[..., None].expand(-1, -1, written.shape[2]))
+        grown = torch.cat((grown, tokens[..., None]), 2)  # (B, 2N, t + 1)
+        ended = totals[:, :beams].masked_fill(~ends[:, :beams], NEVER) / length**penalty
+        search.keep(grown[:, :beams], ended, length, ends[:, :beams])
 
-def grow(
-    search: Search,
-    scores: Tensor,
-    eos: int,
-    length: int,
-    settings: Settings,
-    may_end: bool,
-    record: Callable[..., None] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """One token more a beam.  (B·N, V) -> whom each goes on from (B, N), who is done (B,)"""
-    beams, penalty = settings.num_beams, settings.length_penalty
-    totals, parents, tokens = best_continuations(scores, search.scores)  # (B, 2N) each
-    ends = tokens == eos
-    written = search.written
-    grown = written.gather(1, parents[..., None].expand(-1, -1, written.shape[2]))
-    grown = torch.cat((grown, tokens[..., None]), 2)  # (B, 2N, t + 1)
-    ended = totals[:, :beams].masked_fill(~ends[:, :beams], NEVER) / length**penalty
-    search.keep(grown[:, :beams], ended, length, ends[:, :beams])
+        search.scores, going = totals.masked_fill(ends, NEVER).topk(beams, 1)  # (B, N)
+        search.written = grown.gather(1, going[..., None].expand(-1, -1, grown.shape[2]))
+        if self.record is not None:  # for those who want to see what was dropped
+            self.record(totals, parents, tokens, going)
+        done = finished(search, length, self.settings)
+        if length >= self.shortest:
+            done |= search.cut(length, penalty)
+        # A search that is done writes nothing more, so a GPU need not be asked at every step.
+        search.scores.masked_fill_(done[:, None], NEVER)
+        return parents.gather(1, going), done
 
-    search.scores, going = totals.masked_fill(ends, NEVER).topk(beams, 1)  # (B, N)
-    search.written = grown.gather(1, going[..., None].expand(-1, -1, grown.shape[2]))
-    if record is not None:  # for those who want to see what was dropped
-        record(totals, parents, tokens, going)
-    done = finished(search, length, settings)
-    if may_end:
-        done |= search.cut(length, penalty)
-    # A search that is done writes nothing more, so a GPU need not be asked at every step.
-    search.scores.masked_fill_(done[:, None], NEVER)
-    return parents.gather(1, going), done
+    def harvest(self, done: Tensor) -> None:
+        """The best ended answers of the searches that are done, to their place."""
+        picked = self.search.select(done.nonzero()[:, 0])
+        fields = (picked.ended, picked.ended_scores, picked.ended_lengths, picked.ended_properly)
+        for sentence, *ended in zip(
+            picked.sentences.tolist(), *(x.tolist() for x in fields), strict=True
+        ):
+            best = list(zip(*ended, strict=True))[: self.settings.num_return_sequences]
+            for row, score, length, properly in best:
+                if score > NEVER:
+                    ids = row[self.prompt : self.prompt + length - properly]
+                    self.answers[sentence].append(Hypothesis(ids, score, properly))
 
 
 def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -181,18 +185,3 @@ def finished(search: Search, length: int, settings: Settings) -> Tensor:
         reach = search.longest  # a longer answer is divided by more
     hope = search.scores[:, 0] / reach**settings.length_penalty
     return full & (hope <= search.ended_scores[:, -1])
-
-
-def harvest(
-    search: Search, done: Tensor, answers: list[list[Hypothesis]], count: int, prompt: int
-) -> None:
-    """Write the best ended answers of the searches that are done to their place."""
-    picked = search.select(done.nonzero()[:, 0])
-    fields = (picked.ended, picked.ended_scores, picked.ended_lengths, picked.ended_properly)
-    for sentence, *found in zip(
-        picked.sentences.tolist(), *(x.tolist() for x in fields), strict=True
-    ):
-        for row, score, length, properly in list(zip(*found, strict=True))[:count]:
-            if score > NEVER:
-                ids = row[prompt : prompt + length - properly]
-                answers[sentence].append(Hypothesis(ids, score, properly))

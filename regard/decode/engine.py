@@ -22,12 +22,12 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ..model import AnyBatch, AnyState, Model, Writer, WritesOn
 from ..parts.state import Cache
-from .beam import grow, harvest
+from .beam import Beam
 from .graph import InPlace
 from .rows import EngineRows
 from .running import Done, Group, Request, Running, Token
 from .settings import Hypothesis
-from .stream import fitting
+from .stepper import fitting
 
 PIECE = 128  # tokens of a prompt read between two steps of the others
 SHARED = 16  # a common beginning of prompts is worth keeping from this many tokens on
@@ -346,26 +346,29 @@ class Engine:
         if self.groups is None:
             by_kind: dict[Hashable, list[Running]] = {}
             for running in self.running:
-                if running.search is None:
+                if running.beam is None:
                     by_kind.setdefault(running.kind, []).append(running)
             self.groups = [Group(members, self.device) for members in by_kind.values()]
         self._slide()
         logits = self.step(self.rows).float()  # (R, V)
         self.steps, self.tokens = self.steps + 1, self.tokens + self.rows.count
         # All choose before anybody leaves, for then rows move.
-        searches = [r for r in self.running if r.search is not None]
         chosen = [(group, *group.choose(logits)) for group in self.groups]
+        grown = [
+            (running, running.beam, running.beam.advance(logits[running.places]))
+            for running in self.running
+            if running.beam is not None
+        ]
         for running in self.running:
             running.length += 1
-        grown = [(running, *self._grow(running, logits)) for running in searches]
         for group, tokens, _ in chosen:
             self.rows.last[group.index] = tokens
         self._follow(grown)
         for group, _, told in chosen:
             self._tell(group, told)
-        for running, _, ended in grown:
-            if ended:
-                self._end_search(running)
+        for running, beam, _ in grown:
+            if beam.done:
+                self._leave(running, list(range(len(running.places))), beam.answers[0])
 
     def _slide(self) -> None:
         """Rows that have read all that the model can place go on from the later half of it."""
@@ -374,7 +377,7 @@ class Engine:
             return
         for running in self.running:
             for copy, place in zip(running.copies, running.places, strict=True):
-                if running.search is None and self.rows.held(place) >= longest:
+                if running.beam is None and self.rows.held(place) >= longest:
                     text = torch.tensor([running.text(copy)], device=self.device)
                     text = fitting(text, longest, slide=True)
                     state = self.writer.start(self.prompt(text))
@@ -393,33 +396,15 @@ class Engine:
             answers = [running.answers[copy] for copy in sorted(running.answers)]
             self._leave(running, rows, answers if whole else None)
 
-    def _grow(self, running: Running, logits: Tensor) -> tuple[Tensor, bool]:
-        """One step of a beam.  -> whom each of its rows goes on from, whether it has ended"""
-        search = running.search
-        assert search is not None
-        scores = running.obey(logits[running.places], search.written.flatten(0, 1))
-        late = running.length >= running.most
-        eos = running.limits.eos
-        parents, done = grow(search, scores, eos, running.length, running.settings, late)
-        return parents[0], bool(done[0])
-
-    def _follow(self, grown: list[tuple[Running, Tensor, bool]]) -> None:
+    def _follow(self, grown: list[tuple[Running, Beam, Tensor]]) -> None:
         """Rows of beams take over from those that they go on from."""
         sources, targets = list[int](), list[int]()
-        for running, parents, ended in grown:
-            if not ended and running.search is not None:
-                sources += [running.places[parent] for parent in parents.tolist()]
+        for running, beam, rows in grown:
+            if not beam.done:
+                sources += [running.places[row] for row in rows.tolist()]
                 targets += running.places
-                self.rows.last[running.places] = running.search.written[0, :, -1]
+                self.rows.last[running.places] = beam.written[:, -1]
         self.rows.copy(sources, targets)
-
-    def _end_search(self, running: Running) -> None:
-        answers: list[list[Hypothesis]] = [[]]
-        assert running.search is not None
-        count = running.settings.num_return_sequences
-        done = torch.ones(1, dtype=torch.bool, device=self.device)
-        harvest(running.search, done, answers, count, len(running.prompt))
-        self._leave(running, list(range(len(running.places))), answers[0])
 
     def _leave(self, running: Running, rows: list[int], answers: list[Hypothesis] | None) -> None:
         """Some rows of a request leave; with the last of them, the request does."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..model import AnyBatch
-from .beam import Search
+from .beam import Beam
 from .policy import choose, throws
 from .rules import NEVER, Rules
 from .settings import DRAWING, Hypothesis, Limits, Settings
@@ -58,8 +58,7 @@ class Request:
 
     @property
     def rows(self) -> int:
-        s = self.settings
-        return s.num_beams if s.kind == "beam" else s.num_return_sequences
+        return self.settings.rows
 
     @cached_property
     def tokens(self) -> int:
@@ -76,10 +75,9 @@ class Running:
         self.limits, self.settings = request.limits, request.settings
         self.prompt: list[int] = self.limits.prompt[0].tolist()
         self.most, self.length = int(self.limits.longest[0]), 0
-        self.search: Search | None = None
+        self.beam: Beam | None = None
         if self.settings.kind == "beam":
-            self.search = Search.begin(self.limits, self.settings.num_beams)
-            self.obey = Rules(self.limits, self.settings)
+            self.beam = Beam(self.limits, self.settings, every=1)  # it leaves as soon as it can
         copies = len(places)
         self.copies = list(range(copies))  # which copy each of `places` is
         self.written: list[list[int]] = [[] for _ in range(copies)]  # by copy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal, Self
 
 import torch
@@ -91,6 +91,15 @@ class Settings:
                 f"decode.num_return_sequences must be at most decode.num_beams ({self.num_beams}), "
                 f"but is {self.num_return_sequences}."
             )
+
+    def alone(self) -> Settings:
+        """The same for one answer."""
+        return replace(self, num_return_sequences=1)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch that each input takes."""
+        return self.num_beams if self.kind == "beam" else self.num_return_sequences
 
 
 @dataclass(frozen=True)

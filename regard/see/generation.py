@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..decode import Settings as Decode
-from ..decode import with_cuda_graphs
-from ..decode.beam import beam
+from ..decode import follow, with_cuda_graphs
+from ..decode.beam import Beam
 from ..model import AnyBatch, Model
 from ..tasks.task import Writes
 from ..text import Text
@@ -73,6 +72,5 @@ def search(model: Model, task: Writes, given: Any, decode: Decode) -> dict[str, 
         return None
     batch, limits = task.begin(model, [task.read_ids(given)], decode)
     tree = Tree(task.written, decode.num_beams)
-    with torch.inference_mode():
-        beam(with_cuda_graphs(model, decode), batch, limits, decode, tree)
+    follow(Beam(limits, decode, tree), with_cuda_graphs(model, decode), batch)
     return {"nodes": tree.nodes}

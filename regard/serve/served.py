@@ -251,29 +251,26 @@ class ServedRun:
             return
         before = ids if self.writes_on else []
         texts = [Growing(self.text, before, decode.stop) for _ in range(count)]
-        ended, found = set[int](), list[Hypothesis]()
+        found = list[Hypothesis]()
         async with aclosing(self.events(ids, decode, others)) as events:
             async for event in events:
                 if isinstance(event, Done):
                     found = event.answers
                     break
-                if event.copy in ended:
+                text = texts[event.copy]
+                if text.ended:
                     continue
-                text, eos = texts[event.copy], event.id == self.text.eos
-                shown = text.finish() if eos else text.add(event.id)
-                reason = "stop" if eos or text.stopped else None
-                yield TextPiece(event.copy, shown, [event], reason)
-                if reason is not None:
-                    ended.add(event.copy)
-                    if len(ended) == count:
-                        return
-        for index in [i for i in range(count) if i not in ended]:
+                shown = text.add(event.id, event.score)
+                yield TextPiece(event.copy, shown, [event], "stop" if text.ended else None)
+                if all(text.ended for text in texts):
+                    return
+        for index in [i for i, text in enumerate(texts) if not text.ended]:
             if index >= len(found):  # every continuation was forbidden
                 yield TextPiece(index, "", [], "stop")
                 continue
             answer = found[index]
             text, new = texts[index], answer.ids if decode.kind == "beam" else []
-            shown = "".join(text.add(token) for token in new if not text.stopped) + text.finish()
+            shown = "".join(text.add(token) for token in new) + text.finish()
             reason = "stop" if answer.ended or text.stopped else "length"
             yield TextPiece(index, shown, [], reason, len(new) + (answer.ended and bool(new)))
 
@@ -282,24 +279,16 @@ class ServedRun:
         count = decode.num_return_sequences
         before = ids if self.writes_on else []
         texts = [Growing(self.text, before, decode.stop) for _ in range(count)]
-        new: list[list[int]] = [[] for _ in range(count)]
-        totals, stopped = [0.0] * count, dict[int, Hypothesis]()
         async with aclosing(self.events(ids, decode)) as events:
             async for event in events:
                 if isinstance(event, Done):
-                    found = list(event.answers)
-                    return [stopped.get(i, answer) for i, answer in enumerate(found)]
-                copy = event.copy
-                if not decode.stop or copy in stopped or event.id == self.text.eos:
-                    continue
-                new[copy].append(event.id)
-                totals[copy] += event.score
-                texts[copy].add(event.id)
-                if texts[copy].stopped:
-                    stopped[copy] = Hypothesis(new[copy], totals[copy], True)
-                    if len(stopped) == count:
+                    both = zip(texts, event.answers, strict=False)
+                    return [text.hypothesis if text.stopped else whole for text, whole in both]
+                if decode.stop:
+                    texts[event.copy].add(event.id, event.score)
+                    if all(text.ended for text in texts):
                         break
-        return [stopped[i] for i in sorted(stopped)]
+        return [text.hypothesis for text in texts]
 
     # Answers of any task.
 

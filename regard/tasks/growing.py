@@ -1,16 +1,17 @@
-"""An answer's text while it grows, token by token."""
+"""An answer while it grows, token by token."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
 
+from ..decode import Hypothesis
 from ..text import Text
 from ..text.spelling import KEPT, UNFINISHED
 
 
 class Growing:
-    """Text that may be shown: nothing of a stop text, and no half a character.
+    """An answer and the text of it that may be shown: nothing of a stop text, no half a character.
 
     Only the newest tokens are decoded again, so that each costs the same however long the answer.
     """
@@ -21,10 +22,23 @@ class Growing:
         self.ids = list(before)[-KEPT:]
         self.read = len(self.ids)  # tokens whose text is known
         self.held = ""  # known, but perhaps the beginning of a stop text
-        self.stopped = False
+        self.stopped = self.ended = False  # ended: at a stop text, or by the model itself
+        self.new: list[int] = []
+        self.total = 0.0
 
-    def add(self, token: int) -> str:
-        """One token more; what can be shown now."""
+    @property
+    def hypothesis(self) -> Hypothesis:
+        return Hypothesis(self.new, self.total, self.ended)
+
+    def add(self, token: int, score: float = 0.0) -> str:
+        """One token more, unless it has ended; what can be shown now."""
+        if self.ended:
+            return ""
+        self.total += score
+        if token == self.text.eos:
+            self.ended = True
+            return self.finish()
+        self.new.append(token)
         self.ids.append(token)
         known, whole = self.text.decode([self.ids[: self.read], self.ids])
         if len(whole) > len(known) and not whole.endswith(UNFINISHED):
@@ -35,6 +49,7 @@ class Growing:
 
     def show(self) -> str:
         self.held, self.stopped = cut_at(self.held, self.stops)
+        self.ended = self.stopped
         kept = 0 if self.stopped else max((begun(self.held, s) for s in self.stops), default=0)
         shown = self.held[: len(self.held) - kept]
         self.held = self.held[len(shown) :]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..batch import Batch, Running, Tokens
-from ..decode import DECODERS, Hypothesis, Limits, stream, with_cuda_graphs
+from ..decode import Hypothesis, Limits, stream, with_cuda_graphs, write
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..model import Model, WritesOn
@@ -65,10 +65,9 @@ class Writer(OneVocabulary[S, R, P]):
         for i, ids in enumerate(prompts):
             alike.setdefault(len(ids), []).append(i)
         answers: dict[int, Prediction] = {}
-        copies = decode.num_beams if decode.kind == "beam" else decode.num_return_sequences
         batches = []
         for length, rows in alike.items():
-            most = max(1, decode.batch_tokens // ((length + decode.max_new_tokens) * copies))
+            most = max(1, decode.batch_tokens // ((length + decode.max_new_tokens) * decode.rows))
             batches += [(length, rows[i : i + most]) for i in range(0, len(rows), most)]
         for length, rows in batches:
             began = time.perf_counter()
@@ -164,7 +163,7 @@ class Writer(OneVocabulary[S, R, P]):
                     f"{limits.prompt.shape[1]}; shorten it, or set decode.kind=greedy."
                 )
             limits = replace(limits, longest=limits.longest.clamp_max(room))
-        return DECODERS[decode.kind](with_cuda_graphs(model, decode), batch, limits, decode)
+        return write(with_cuda_graphs(model, decode), batch, limits, decode)
 
     def one_by_one(
         self,
@@ -178,32 +177,30 @@ class Writer(OneVocabulary[S, R, P]):
         for ids in prompts:
             copies = []
             for copy in range(decode.num_return_sequences):
-                new: list[int] = []
-                total, ended = 0.0, False
                 text = Growing(self.text, ids, decode.stop)
-                for token, gain in self.tokens(model, ids, decode, draft, copy):
-                    total, ended = total + gain, token == self.text.eos
-                    new += [] if ended else [token]
-                    if decode.stop and not ended:
-                        text.add(token)
-                        if text.stopped:
-                            ended = True
-                            break
-                copies.append(Hypothesis(new, total, ended))
+                for _ in self.grow(text, model, ids, decode, draft, copy):
+                    pass
+                copies.append(text.hypothesis)
             found.append(copies)
         return found
 
-    def tokens(
+    def grow(
         self,
+        text: Growing,
         model: Model,
         ids: Sequence[int],
         decode: Decode,
         draft: Model | None = None,
         copy: int = 0,
-    ) -> Iterator[tuple[int, float]]:
+    ) -> Iterator[str]:
+        """One continuation to its end.  -> its text, piece by piece"""
         _, limits = self.begin(model, [ids], decode)
         assert isinstance(model, WritesOn) and (draft is None or isinstance(draft, WritesOn))
-        yield from stream(model, as_prompt, limits, decode, draft, copy)
+        for token, score in stream(model, as_prompt, limits, decode, draft, copy):
+            yield text.add(token, score)
+            if text.ended:
+                return
+        yield text.finish()
 
     def stream(
         self, model: Model, line: str, decode: Decode, draft: Model | None = None
@@ -211,13 +208,7 @@ class Writer(OneVocabulary[S, R, P]):
         """The continuation as it is written, in pieces of text; nothing of a stop text is shown."""
         ids = self.read_input(model, line, decode, 0)
         text = Growing(self.text, ids, decode.stop)
-        for token, _ in self.tokens(model, ids, decode, draft):
-            if token != self.text.eos and (shown := text.add(token)):
-                yield shown
-            if text.stopped:
-                return
-        if rest := text.finish():
-            yield rest
+        yield from filter(None, self.grow(text, model, ids, decode, draft))
 
     def continued(self, ids: Sequence[int], new: Sequence[int]) -> str:
         """The text of new tokens after others: a space between the two is theirs."""

@@ -15,7 +15,7 @@ from ..data.cut import Plan
 from ..data.examples import Data
 from ..data.order import Order, Rows, longest_first
 from ..data.store import Field, Store, ids_below
-from ..decode import DECODERS, Hypothesis, Limits, with_cuda_graphs
+from ..decode import Hypothesis, Limits, with_cuda_graphs, write
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..model import Model
@@ -111,15 +111,13 @@ class WritingTask(Task[S, R, P]):
         """The same, of lines that are tokens already."""
         answers: list[Prediction] = [Prediction(line, "", 0.0, seconds=0.0) for line in inputs]
         order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
-        width = decode.num_beams if decode.kind == "beam" else decode.num_return_sequences
         while order:
             # The longest first: what runs out of memory does so at once.
-            count = max(1, decode.batch_tokens // ((len(ids[order[-1]]) + 1) * width))
+            count = max(1, decode.batch_tokens // ((len(ids[order[-1]]) + 1) * decode.rows))
             rows, order = order[-count:], order[:-count]
             began = time.perf_counter()
             batch, limits = self.begin(model, [ids[i] for i in rows], decode)
-            search = DECODERS[decode.kind]
-            found = search(with_cuda_graphs(model, decode), batch, limits, decode)
+            found = write(with_cuda_graphs(model, decode), batch, limits, decode)
             seconds = time.perf_counter() - began
             for i, hypotheses in zip(rows, found, strict=True):
                 answers[i] = self.answer(inputs[i], ids[i], hypotheses, decode, seconds)

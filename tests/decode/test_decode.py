@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from regard.decode import DECODERS, Limits, Settings
+from regard.decode import POLICIES, Limits, Settings, write
 from regard.decode import rules as rules_of
 from regard.decode.beam import largest
 from regard.errors import RecipeError
@@ -63,8 +63,8 @@ def random_chain(seed: int, size: int = 5) -> Chain:
 
 def test_a_beam_of_one_is_greedy():
     model, batch = small_model("transformer"), random_pairs(6)
-    greedy = DECODERS["greedy"](model, batch, limits(6), Settings(kind="greedy"))
-    beam = DECODERS["beam"](model, batch, limits(6), Settings(num_beams=1))
+    greedy = write(model, batch, limits(6), Settings(kind="greedy"))
+    beam = write(model, batch, limits(6), Settings(num_beams=1))
     assert ids(greedy) == ids(beam)
 
 
@@ -87,7 +87,7 @@ def test_a_wide_beam_finds_what_exhaustive_search_finds(seed, penalty):
             end = chain.table[path[-1], EOS].item() if length < longest else 0.0
             scored.append(((total + end) / (length + (length < longest)) ** penalty, list(word)))
     best = sorted(scored, reverse=True)[:3]
-    found = DECODERS["beam"](chain, 1, ban, settings)[0]
+    found = write(chain, 1, ban, settings)[0]
     assert [hypothesis.ids for hypothesis in found] == [word for _, word in best]
     assert [hypothesis.score for hypothesis in found] == pytest.approx([score for score, _ in best])
 
@@ -108,7 +108,7 @@ def test_beam_search_is_that_of_transformers(beams, penalty, early):
     settings = Settings(
         num_beams=beams, num_return_sequences=beams, length_penalty=penalty, early_stopping=early
     )
-    found = DECODERS["beam"](ours, batch, limits(8, 15), settings)
+    found = write(ours, batch, limits(8, 15), settings)
     rows = [row[1:] for row in expected.sequences.tolist()]
     stripped = [list(itertools.takewhile(lambda i: i != EOS, row)) for row in rows]
     stripped = [row if EOS in whole else whole for row, whole in zip(stripped, rows, strict=True)]
@@ -129,16 +129,16 @@ def test_looking_seldom_at_who_is_done_changes_nothing(monkeypatch):
     model, batch = small_model("transformer", size=8), random_pairs(16, size=8)
     limit = Limits.begin(BOS, EOS, torch.arange(5, 21))
     settings = Settings(num_beams=3, num_return_sequences=3)
-    often = DECODERS["beam"](model, batch, limit, settings)
-    monkeypatch.setitem(sys.modules["regard.decode.beam"].LOOK, "cpu", 4)
-    assert ids(DECODERS["beam"](model, batch, limit, settings)) == ids(often)
+    often = write(model, batch, limit, settings)
+    monkeypatch.setitem(sys.modules["regard.decode.leave"].LOOK, "cpu", 4)
+    assert ids(write(model, batch, limit, settings)) == ids(often)
     assert len({len(row[0].ids) for row in often}) > 3
 
 
 @pytest.mark.parametrize("kind", ["greedy", "beam"])
 def test_rescoring_an_answer_gives_its_score(kind):
     model, batch = small_model("transformer"), random_pairs(5)
-    found = DECODERS[kind](model, batch, limits(5), Settings(kind=kind, length_penalty=0.0))
+    found = write(model, batch, limits(5), Settings(kind=kind, length_penalty=0.0))
     for row, (best, *_) in enumerate(found):
         written = [BOS, *best.ids, *([EOS] if best.ended else [])]
         target = torch.tensor([written + ([0] if len(written) == 1 else [])])
@@ -150,44 +150,42 @@ def test_rescoring_an_answer_gives_its_score(kind):
         assert best.score == pytest.approx(total, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("kind", POLICIES)
 def test_alone_equals_batched(kind):
     model, batch = small_model("transformer"), random_pairs(6)
     settings = Settings(kind=kind, seed=3)
-    together = DECODERS[kind](model, batch, limits(6), settings)
+    together = write(model, batch, limits(6), settings)
     for row in range(6):
-        alone = DECODERS[kind](model, batch.shard(row, 6), limits(1), settings)
+        alone = write(model, batch.shard(row, 6), limits(1), settings)
         assert ids(alone)[0] == ids(together)[row]
 
 
-@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("kind", POLICIES)
 def test_each_row_has_its_own_limit(kind):
     chain = random_chain(0)
     chain.table[:, EOS] = -math.inf
-    found = DECODERS[kind](
-        chain, 3, Limits.begin(BOS, EOS, torch.tensor([1, 4, 2])), Settings(kind=kind)
-    )
+    found = write(chain, 3, Limits.begin(BOS, EOS, torch.tensor([1, 4, 2])), Settings(kind=kind))
     assert [len(row[0].ids) for row in found] == [1, 4, 2]
     assert not any(row[0].ended for row in found)
 
 
-@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("kind", POLICIES)
 def test_minimum_length_and_bans(kind):
     chain = random_chain(1)
     settings = Settings(kind=kind, min_new_tokens=5)
     for seed in range(3):
-        (best, *_) = DECODERS[kind](
+        (best, *_) = write(
             chain, 1, Limits.begin(BOS, EOS, torch.tensor([9]), banned=(0, BOS)), settings
         )[0]
         assert len(best.ids) >= 5
         assert not {0, BOS} & set(best.ids), seed
 
 
-@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("kind", POLICIES)
 def test_no_ngram_twice(kind):
     chain = random_chain(2)
     settings = Settings(kind=kind, no_repeat_ngram_size=2, min_new_tokens=8)
-    (best, *_) = DECODERS[kind](chain, 1, limits(1, 12), settings)[0]
+    (best, *_) = write(chain, 1, limits(1, 12), settings)[0]
     pairs = list(itertools.pairwise(best.ids))
     assert len(pairs) == len(set(pairs)) > 0
 
@@ -201,16 +199,16 @@ def test_the_banned_ngram_is_the_repeated_one():
 def test_sampling_draws_by_probability_and_seed():
     table = torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.0]] * 5, dtype=torch.float64)
     table[BOS] = torch.tensor([0.5, 0.0, 0.0, 0.3, 0.2])
-    draws = DECODERS["sample"](
+    draws = write(
         Chain(table), 1, limits(1, 1), Settings(kind="sample", num_return_sequences=4000)
     )[0]
     counts = Counter(draw.ids[0] for draw in draws)
     for token, chance in ((0, 0.5), (3, 0.3), (4, 0.2)):
         assert counts[token] / 4000 == pytest.approx(chance, abs=0.03)
-    again = DECODERS["sample"](
+    again = write(
         Chain(table), 1, limits(1, 1), Settings(kind="sample", num_return_sequences=4000)
     )[0]
-    other = DECODERS["sample"](
+    other = write(
         Chain(table), 1, limits(1, 1), Settings(kind="sample", num_return_sequences=4000, seed=1)
     )[0]
     assert ids([draws]) == ids([again]) != ids([other])
@@ -235,8 +233,8 @@ def test_what_is_likely_enough(more, kept):
 
 def test_a_low_temperature_is_greedy():
     model, batch = small_model("transformer"), random_pairs(4)
-    cold = DECODERS["sample"](model, batch, limits(4), Settings(kind="sample", temperature=1e-4))
-    assert ids(cold) == ids(DECODERS["greedy"](model, batch, limits(4), Settings(kind="greedy")))
+    cold = write(model, batch, limits(4), Settings(kind="sample", temperature=1e-4))
+    assert ids(cold) == ids(write(model, batch, limits(4), Settings(kind="greedy")))
 
 
 @pytest.mark.parametrize(
@@ -283,7 +281,7 @@ def test_a_prompt_counts_as_written():
     chain = random_chain(3, size=14)
     prompt = torch.tensor([[5, 6, 7]])
     limit = Limits(prompt, EOS, torch.tensor([6]), banned=(0, BOS))
-    for kind in DECODERS:
+    for kind in POLICIES:
         settings = Settings(kind=kind, min_new_tokens=6, no_repeat_ngram_size=1, num_beams=2)
-        (best,) = DECODERS[kind](chain, 1, limit, settings)[0][:1]
+        (best,) = write(chain, 1, limit, settings)[0][:1]
         assert not {5, 6, 7} & set(best.ids) and len(best.ids) == len(set(best.ids))

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from regard.decode import DECODERS, Limits, Settings, stream
+from regard.decode import Limits, Settings, stream, write
 from regard.decode.engine import PIECE, Done, Engine, Request, StoppedError, Token
 from regard.tasks.writer import as_prompt
 from tests.toys import pairs
@@ -71,7 +71,7 @@ def ask(kind, ids, settings, tell=lambda event: None):
 def alone(kind, model, ids, settings):
     request = ask(kind, ids, settings)
     batch = as_prompt(request.limits.prompt) if request.source is None else request.source
-    return DECODERS[settings.kind](model, batch, request.limits, settings)[0]
+    return write(model, batch, request.limits, settings)[0]
 
 
 EVERY = [
@@ -334,7 +334,7 @@ def test_where_all_is_forbidden_an_answer_ends(kind):
     engine = Engine(model, as_prompt)
     done = wait_for(engine, Request(limits, settings, told.append, others=3))
     engine.close()
-    alone = DECODERS[kind](model, as_prompt(limits.prompt), limits, settings)[0]
+    alone = write(model, as_prompt(limits.prompt), limits, settings)[0]
     assert done.answers[0].ids == alone[0].ids and len(set(alone[0].ids)) == len(alone[0].ids) == 3
     for score in (done.answers[0].score, alone[0].score, *(t.score for t in told[:-1])):
         assert score == score and abs(score) < 1e6

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from regard.decode import DECODERS, Limits, Settings, with_cuda_graphs
+from regard.decode import Limits, Settings, with_cuda_graphs, write
 from regard.decode.engine import Engine
 from regard.tasks.writer import as_prompt
 from tests.decode.test_engine import EVERY, WAYS, ask, prompts, wait_for
@@ -50,8 +50,8 @@ def test_captured_steps_write_what_plain_ones_do(kind, more, way, gpu):
     for rows in (5, 17, 5):
         batch, limits = asked(kind, rows, gpu)
         settings = Settings(kind=way, num_beams=4, max_new_tokens=60)
-        wanted = DECODERS[way](model, batch, limits, settings)
-        found = DECODERS[way](with_cuda_graphs(model, settings), batch, limits, settings)
+        wanted = write(model, batch, limits, settings)
+        found = write(with_cuda_graphs(model, settings), batch, limits, settings)
         assert assert_alike(found, wanted) >= 0.8
     assert model.captured["auto"].graphs, "nothing was captured"
 
@@ -63,7 +63,7 @@ def test_half_precision_answers_every_row(kind, way, gpu):
     model = make(kind, torch.bfloat16)
     batch, limits = asked(kind, 23, gpu, longest=90)
     settings = Settings(kind=way, num_beams=4, max_new_tokens=90)
-    found = DECODERS[way](with_cuda_graphs(model, settings), batch, limits, settings)
+    found = write(with_cuda_graphs(model, settings), batch, limits, settings)
     assert len(found) == 23 and all(row for row in found)
     assert all(h.score == h.score and abs(h.score) < 1e4 for row in found for h in row)
 
@@ -75,8 +75,8 @@ def test_autocast_answers_as_a_run_does(way, kind, gpu):
     batch, limits = asked(kind, 12, gpu)
     settings = Settings(kind=way, num_beams=4, max_new_tokens=60)
     with torch.autocast("cuda", torch.bfloat16):
-        wanted = DECODERS[way](model, batch, limits, settings)
-        found = DECODERS[way](with_cuda_graphs(model, settings), batch, limits, settings)
+        wanted = write(model, batch, limits, settings)
+        found = write(with_cuda_graphs(model, settings), batch, limits, settings)
     assert assert_alike(found, wanted, 0.05) >= 0.5
 
 
@@ -84,10 +84,10 @@ def test_compiled_steps_write_what_plain_ones_do(gpu):
     model = make("gpt")
     batch, limits = asked("gpt", 6, gpu)
     settings = Settings(kind="greedy", max_new_tokens=60, compile="full")
-    wanted = DECODERS["greedy"](model, batch, limits, settings)
+    wanted = write(model, batch, limits, settings)
     with warnings.catch_warnings():  # the compiler looks at gradients that it then warns of
         warnings.simplefilter("ignore")
-        found = DECODERS["greedy"](with_cuda_graphs(model, settings), batch, limits, settings)
+        found = write(with_cuda_graphs(model, settings), batch, limits, settings)
     assert assert_alike(found, wanted) >= 0.8
 
 
@@ -128,7 +128,7 @@ def test_the_engine_answers_as_if_each_were_alone(kind, more, gpu):
     for number, (ids, settings) in enumerate(jobs):
         request = to_gpu(ask(kind, ids, settings), gpu)
         batch = as_prompt(request.limits.prompt) if request.source is None else request.source
-        wanted += DECODERS[settings.kind](model, batch, request.limits, settings)
+        wanted += write(model, batch, request.limits, settings)
         found.append(kept[number].answers)
     assert assert_alike(found, wanted) >= 0.9
     if kind in ("gpt", "transformer", "t5"):
