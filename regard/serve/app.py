@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ SHOWN = {
     "style.css": (SHARED, "text/css"),
     "views.js": (SHARED, "text/javascript"),
     "playground.js": (PAGE, "text/javascript"),
+    "forms.js": (PAGE, "text/javascript"),
 }
 
 
@@ -92,6 +94,9 @@ def make_app(
     hosts: Hosts | None = None,
 ) -> FastAPI:
     """All routes over some runs."""
+    if any(one.task.gives.from_file for one in hosted):
+        # Written as base64 three bytes are four, and something is said beside them.
+        limits = replace(limits, body=limits.body + limits.file * 4 // 3)
     runs = Runs(hosted, limits)
 
     @asynccontextmanager
@@ -217,7 +222,8 @@ def task_routes(runs: Runs) -> APIRouter:
         """Any task's answer: one for one input, a list for a list."""
         one = runs.pick(asked.model)
         given: Any = asked.inputs
-        inputs = check_inputs(given if isinstance(given, list) else [given], limits, "inputs")
+        many = given if isinstance(given, list) else [given]
+        inputs = check_inputs(many, limits, "inputs", one.task.gives.from_file)
         found = await runs.in_time(request, one.predict(inputs, asked.parameters))
         return await told(found if isinstance(given, list) else found[0])
 
@@ -225,7 +231,7 @@ def task_routes(runs: Runs) -> APIRouter:
     async def attention(asked: schema.Attention, request: Request) -> Response:
         """Tokens and weights of every attention, or of those asked for."""
         one = runs.pick(asked.model)
-        check_inputs([asked.input], limits, "input")
+        check_inputs([asked.input], limits, "input", one.task.gives.from_file)
         check_texts(asked.target or "", limits, "target")
         return await told(await runs.in_time(request, look.into(one, asked, limits)))
 

@@ -32,11 +32,12 @@ def check_texts(given: str | Sequence[str], limits: ServerLimits, name: str) -> 
     return check_inputs([given] if isinstance(given, str) else list(given), limits, name)
 
 
-def check_inputs(given: list[T], limits: ServerLimits, name: str) -> list[T]:
-    """No more inputs of any kind than may be, and of texts none too long."""
+def check_inputs(given: list[T], limits: ServerLimits, name: str, files: bool = False) -> list[T]:
+    """No more inputs of any kind than may be, and none too long."""
     if not 0 < len(given) <= limits.inputs:
-        raise InputError(f"{name}: from 1 to {limits.inputs} texts, but there are {len(given)}.")
-    most = 16 * limits.prompt  # characters: a token is seldom longer
+        raise InputError(f"{name}: from 1 to {limits.inputs} inputs, but there are {len(given)}.")
+    # Characters: a token is seldom longer than 16, and three bytes are four of base64.
+    most = limits.file * 4 // 3 + 100 if files else 16 * limits.prompt
     for number, one in enumerate(given, 1):
         if (size := characters(one)) > most:
             raise InputError(f"{name} {number}: at most {most} characters, but has {size}.")

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..errors import InputError
 from .limits import ServerLimits
 from .metrics import Metrics
 from .refusal import failure, refusal
+from .upload import as_json, is_upload
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -81,6 +83,8 @@ class Guard:
             body = b""
             if refused is None and scope["method"] in ("POST", "PUT", "PATCH"):
                 body, refused = await self.read(receive, headers)
+            if refused is None and is_upload(headers.get(b"content-type", b"")):
+                body, refused = await self.as_json(scope, headers[b"content-type"], body)
             if refused is not None:
                 await refused(scope, receive, guarded)
                 return
@@ -134,6 +138,21 @@ class Guard:
             said = f"body: at most {limit} bytes."
             return b"", refusal(413, said, "body", {"Connection": "close"})
         return bytes(body), None
+
+    async def as_json(
+        self, scope: Scope, kind: bytes, body: bytes
+    ) -> tuple[bytes, Response | None]:
+        """A form with files is read as the JSON that it stands for."""
+        try:
+            body = await asyncio.to_thread(as_json, kind, body)
+        except InputError as error:
+            return b"", refusal(422, str(error), "body")
+        rest = [
+            (k, v) for k, v in scope["headers"] if k not in (b"content-type", b"content-length")
+        ]
+        length = (b"content-length", str(len(body)).encode())
+        scope["headers"] = [*rest, (b"content-type", b"application/json"), length]
+        return body, None
 
     def has_key(self, headers: dict[bytes, bytes]) -> bool:
         """Whether the key was given, compared in a time that tells nothing of it."""

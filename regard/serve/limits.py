@@ -10,6 +10,7 @@ class ServerLimits:
     """Settings of `regard serve`, each with the one default."""
 
     body: int = 2**20  # bytes of a request
+    file: int = 2**24  # bytes of a picture in it
     prompt: int = 16_384  # tokens of a prompt or text
     new_tokens: int = 4096  # tokens asked for
     inputs: int = 64  # texts in one request

@@ -18,6 +18,7 @@ class Form(Protocol[Given]):
 
     kind: str  # the page has a way to ask for each kind
     labels: tuple[str, ...]  # what the page writes beside its fields
+    from_file: bool  # typed as the name of a file, sent as its content
 
     def parse(self, word: str, number: int = 1) -> Given:
         """From a word of the shell or a line of standard input; messages count from `number`."""
@@ -33,6 +34,7 @@ class TextForm:
     """A text."""
 
     kind = "text"
+    from_file = False
 
     def __init__(self, label: str = "text") -> None:
         self.labels: tuple[str, ...] = (label,)
@@ -73,6 +75,7 @@ class PairForm:
     """Two texts; typed, they have a tab between."""
 
     kind = "pair"
+    from_file = False
 
     def __init__(self, what: str, *labels: str) -> None:
         self.what, self.labels = what, labels

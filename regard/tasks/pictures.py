@@ -82,6 +82,7 @@ class PictureForm:
     """A picture: typed as a path, sent as a data: URL; in Python also a PIL.Image or an array."""
 
     kind = "picture"
+    from_file = True
     labels: tuple[str, ...] = ("picture",)
 
     def parse(self, word: str, number: int = 1) -> GivenPicture:

@@ -1,15 +1,14 @@
 // The server's page: ask a run, watch it write, look inside. Whatever a model says is put into text
 // nodes only, so a model that prints markup shows it.
 
+import { FORMS } from "./forms.js";
 import { hashOf, make, rove, show, stateOf, word } from "./views.js";
 
 const $ = id => document.getElementById(id);
 
-let runs = [], running = null, given = null, state = stateOf(location.hash);
+let runs = [], running = null, given = null, form = null, state = stateOf(location.hash);
 const run = () => runs.find(one => one.id === $("run").value);
-// A second text is joined to the first by a tab, as in the shell.
-const second = () => run()?.gives?.kind === "pair" ? $("second").value : "";
-const input = () => second() ? `${$("text").value}\t${second()}` : $("text").value;
+const input = () => form.value();
 const fail = text => { $("error").textContent = text; };
 
 function keep(patch) {
@@ -79,13 +78,19 @@ function write() {
   $("manner").textContent = manner();
   const keyed = $("key").value !== "";
   const quoted = JSON.stringify(body).replaceAll("'", `'\\''`);
-  $("curl").textContent = `curl ${body.stream ? "-N " : ""}${location.origin}${path} -H 'Content-Type: application/json'`
-    + `${keyed ? ` -H "Authorization: Bearer $REGARD_API_KEY"` : ""} \\\n  -d '${quoted}'`;
+  const sent = form.upload?.() ? `${form.upload()} -F 'model=${body.model}'` : `-H 'Content-Type: application/json' \\\n  -d '${quoted}'`;
+  $("curl").textContent = `curl ${body.stream ? "-N " : ""}${location.origin}${path}`
+    + `${keyed ? ` -H "Authorization: Bearer $REGARD_API_KEY"` : ""} ${sent}`;
   const lines = body.stream
     ? [...(keyed ? ["import os", ""] : []), "from openai import OpenAI", "",
       `client = OpenAI(base_url="${location.origin}/v1", api_key=${keyed ? `os.environ["REGARD_API_KEY"]` : `"none"`})`,
       "stream = client.completions.create(", ...Object.entries(body).map(([name, value]) => `    ${name}=${literal(value)},`), ")",
       "for chunk in stream:", "    if chunk.choices:", `        print(chunk.choices[0].text, end="", flush=True)`]
+    : form.upload?.() ? [...(keyed ? ["import os", ""] : []), "import httpx", "",
+      ...(keyed ? [`headers = {"Authorization": f"Bearer {os.environ['REGARD_API_KEY']}"}`] : []),
+      `with open("picture.png", "rb") as file:`,
+      `    answer = httpx.post("${location.origin}${path}", data={"model": ${literal(body.model)}}, files={"image": file}${keyed ? ", headers=headers" : ""})`,
+      "print(answer.json())"]
     : ["import json", ...(keyed ? ["import os"] : []), "import urllib.request", "", `body = ${literal(body)}`,
       `headers = {"Content-Type": "application/json"${keyed ? `, "Authorization": f"Bearer {os.environ['REGARD_API_KEY']}"` : ""}}`,
       `request = urllib.request.Request("${location.origin}${path}", json.dumps(body).encode(), headers)`,
@@ -205,7 +210,7 @@ async function during(work) {
 function answer() {
   const [path, body] = request(), key = asked();
   given = null;
-  keep({ run: body.model, text: $("text").value, second: second() });
+  keep({ run: body.model, ...form.keep() });
   for (const name of ["answer", "speed", "more"]) $(name).replaceChildren();
   $("chance").hidden = true;
   return during(async signal => {
@@ -220,7 +225,7 @@ const look = () => during(async signal => {
   if ($("target").value) body.target = $("target").value;
   else if (run()?.explains && given?.key === asked()) body.target = given.text; // the very answer that stands above
   if ($("ablate").checked) body.ablate = true;
-  keep({ run: body.model, text: $("text").value, second: second(), target: $("target").value });
+  keep({ run: body.model, ...form.keep(), target: $("target").value });
   $("look").disabled = true;
   try {
     const data = await (await ask("/attention", body, signal)).json();
@@ -231,16 +236,15 @@ const look = () => during(async signal => {
     });
     keep({ view: $("views").querySelector("[aria-selected=true]")?.dataset.view });
   } finally {
-    chosen();
+    $("look").disabled = !run()?.attends;
   }
 });
 
 function chosen() { // the form follows the run's task
-  const one = run(), [first, more] = one?.gives?.labels ?? ["text"];
+  const one = run(), { kind, labels } = one?.gives ?? { kind: "text", labels: ["text"] };
   $("task").textContent = one?.task ?? "";
-  $("text-label").textContent = first;
-  $("second-field").hidden = !more;
-  $("second-label").textContent = more ?? "";
+  form = (FORMS[kind] ?? FORMS.text)(labels, { ...state, ...form?.keep() }, write);
+  $("given").replaceChildren(...form.fields);
   $("knobs").hidden = !one?.streams;
   if (one?.decode) {
     $("max_tokens").placeholder = one.decode.max_new_tokens;
@@ -260,15 +264,16 @@ async function start() {
     .catch(fault => { fail(fault.message); return []; });
   $("run").replaceChildren(...runs.map(one => make("option", { value: one.id, selected: one.id === state.run }, one.id)));
   chosen();
-  if (runs.length && state.text && state.view) look(); // a permalink to a view
+  if (runs.length && form.filled() && state.view) look(); // a permalink to a view
 }
 
-for (const name of ["text", "second", "target"]) $(name).value = state[name] ?? "";
+$("target").value = state.target ?? "";
 $("key").value = sessionStorage.getItem("key") ?? "";
 $("key").addEventListener("change", () => { sessionStorage.setItem("key", $("key").value); start(); });
 $("run").addEventListener("change", chosen);
 $("form").addEventListener("input", write);
 $("form").addEventListener("submit", event => { event.preventDefault(); answer(); });
+addEventListener("paste", event => form?.paste?.(event.clipboardData.items));
 $("stop").addEventListener("click", () => running?.abort());
 $("look").addEventListener("click", look);
 for (const button of document.querySelectorAll("[data-copy]")) {
