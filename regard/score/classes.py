@@ -75,7 +75,7 @@ class Confusion:
 
 
 class ManyLabels:
-    """Any number of labels to an example: three counts a label are kept."""
+    """object number of labels to an example: three counts a label are kept."""
 
     def __init__(self, classes: int) -> None:
         # Of each label the true positives, false positives and false negatives.
