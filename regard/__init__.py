@@ -24,7 +24,7 @@ _HOMES = {
 __all__ = ["__version__", "attend", "load", "train", "watch"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'regard' has no attribute '{name}'")
     return getattr(import_module(f"regard.{_HOMES[name]}"), name)

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -45,7 +45,7 @@ OVERRIDE = re.compile(r"[a-z]+\.[a-z_]+=")
 
 def main() -> NoReturn:
     """Run a command; a user's mistake is one line on stderr and status 2."""
-    status: Any = 0
+    status: object = 0
     try:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is told by number
@@ -506,7 +506,7 @@ def _train(
     leads = os.environ.get("RANK", "0") == "0"
     drawing = terminal.Drawing(console) if leads else None
 
-    def interrupt(number: int, frame: Any) -> None:
+    def interrupt(number: int, frame: object) -> None:
         if asked or (drawing is not None and not drawing.training):  # there is nothing to save
             raise KeyboardInterrupt
         asked.append(number)

@@ -32,7 +32,7 @@ RECIPES = Path(__file__).parent / "recipes"
 class Value:
     """One given setting and where it was given."""
 
-    value: Any
+    value: object
     origin: str  # "recipe" or "command line"
     where: str  # for messages: the file's name, or "command line"
     folder: Path  # what a path in it is relative to
@@ -85,7 +85,7 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Given:
     return given
 
 
-def _home(path: Path, value: Any) -> Path:
+def _home(path: Path, value: object) -> Path:
     """What a path in a recipe is relative to: the recipe.
 
     In a shipped one only the bundled corpora, ../corpora/…, are; all else is the user's to bring,
@@ -96,7 +96,7 @@ def _home(path: Path, value: Any) -> Path:
     return Path.cwd() if shipped and not bundled else path.parent.resolve()
 
 
-def parse_override(text: str) -> tuple[str, str, Any]:
+def parse_override(text: str) -> tuple[str, str, object]:
     """`section.key=value`; the value as in TOML, a bare word being a string."""
     name, equals, literal = text.partition("=")
     section, dot, key = name.strip().partition(".")
@@ -118,7 +118,7 @@ def make_settings(
 ) -> T:
     """A section's values as its settings: unknown keys refused with the nearest, types checked."""
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, value in given.items():
         if key in ignore:
             continue
@@ -157,7 +157,7 @@ def comments(kind: type) -> dict[str, str]:
     }
 
 
-def write(sections: Mapping[str, Sequence[tuple[str, Any, str]]]) -> str:
+def write(sections: Mapping[str, Sequence[tuple[str, object, str]]]) -> str:
     """TOML of (key, value, comment) by section; None is left out."""
     blocks = []
     for section, rows in sections.items():
@@ -170,7 +170,7 @@ def write(sections: Mapping[str, Sequence[tuple[str, Any, str]]]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_literal(item) for item in value) + "]"
     if isinstance(value, (str, Path)):
@@ -181,7 +181,7 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
-def _check(kind: type, section: str, key: str, given: Value) -> Any:
+def _check(kind: type, section: str, key: str, given: Value) -> object:
     hint, said = _hints(kind)[key], given.value
     if type(said) is int and given.origin == "command line" and get_args(hint)[:1] == (str,):
         said = str(said)  # a shell takes the quotes away that would make 1 a name
@@ -239,7 +239,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else "."
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[object]) -> object:
     return (
         field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     )

@@ -41,7 +41,7 @@ class Model(nn.Module):
     packs: bool = False  # whether documents side by side stay apart
     output: nn.Module
 
-    def __init__(self, sizes: Sizes, settings: Any) -> None:
+    def __init__(self, sizes: Sizes, settings: object) -> None:
         super().__init__()
         self.settings = settings
 

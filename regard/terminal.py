@@ -49,7 +49,7 @@ def typed_as() -> str:
     return os.path.relpath(here)
 
 
-def json_line(row: Any) -> str:
+def json_line(row: object) -> str:
     """One line of JSON, in letters that standard output has."""
     plain = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
     return json.dumps(row, ensure_ascii=plain)
@@ -62,7 +62,7 @@ class Drawing:
         self.console = console
         self.training = False  # between the first step and the last checkpoint
         self.bar: Any = None
-        self.task: Any = None
+        self.task: object = None
         if console.is_terminal:
             self.bar = Progress(
                 TextColumn("step"),
@@ -124,7 +124,7 @@ class Drawing:
             self.bar.stop()
 
 
-def print_scores(console: Console, scores: dict[str, Any]) -> None:
+def print_scores(console: Console, scores: dict[str, object]) -> None:
     table = Table(
         "score",
         "value",

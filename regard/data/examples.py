@@ -94,7 +94,7 @@ def packed(row: Any) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def size(value: Any) -> int:
+def size(value: object) -> int:
     return len(value) if isinstance(value, bytes) else len(str(value))
 
 

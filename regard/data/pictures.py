@@ -14,7 +14,7 @@ import tarfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class Picture(NamedTuple):
     """A picture's file, what is right, and where it stands."""
 
     content: bytes
-    label: Any
+    label: object
     where: str
 
 

@@ -76,7 +76,7 @@ class Column:
         return found
 
     def _check(self, places: int | slice | NDArray[np.integer[Any]]) -> None:
-        touched: Any
+        touched: object
         if isinstance(places, int | np.integer):
             places = slice(int(places), int(places) + 1 or None)
         if isinstance(places, slice):
@@ -175,7 +175,7 @@ class Store:
         return ids, counts + len(first) + len(last)
 
 
-Chunk = Mapping[str, Sequence[Any]]  # rows by field, each a list or an array of items
+Chunk = Mapping[str, Sequence[object]]  # rows by field, each a list or an array of items
 
 
 def cached(

@@ -29,7 +29,7 @@ def rows(
 
 def _from_records(
     path: Path, columns: Sequence[tuple[str, str]], faults: Faults
-) -> Iterator[tuple[str, list[Any]]]:
+) -> Iterator[tuple[str, list[object]]]:
     for number, record in records(path, faults):
         missing = [(key, name) for key, name in columns if name not in record]
         if missing:
@@ -40,7 +40,7 @@ def _from_records(
 
 def _from_table(
     path: Path, columns: Sequence[tuple[str, str]], faults: Faults
-) -> Iterator[tuple[str, list[Any]]]:
+) -> Iterator[tuple[str, list[object]]]:
     lines = table(path, "\t" if kind_of(path) == ".tsv" else ",", faults.skip)
     if all(name.isdecimal() and name != "0" for _, name in columns):
         places = [int(name) - 1 for _, name in columns]

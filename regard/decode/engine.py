@@ -14,7 +14,6 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,10 +42,10 @@ class Job:
     """Something to do with the model, and whom to tell; where it yields, the others have a turn."""
 
     def __init__(
-        self, work: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
+        self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]
     ) -> None:
         self.work, self.then, self.cancelled = work, then, False
-        self.turns: Iterator[Any] | None = None
+        self.turns: Iterator[object] | None = None
 
     def cancel(self) -> None:
         """It is not begun, or stops at the next layer."""
@@ -78,7 +77,7 @@ def stopping(asked: Callable[[], bool]) -> Iterator[None]:
     """Whatever this thread does with modules ends with an error soon after it is asked to."""
     mine = threading.get_ident()
 
-    def look(module: torch.nn.Module, inputs: Any) -> None:
+    def look(module: torch.nn.Module, inputs: object) -> None:
         if threading.get_ident() == mine and asked():
             raise StoppedError
 
@@ -149,7 +148,7 @@ class Engine:
         return True
 
     def call(
-        self, work: Callable[[], Any], then: Callable[[Any, BaseException | None], None]
+        self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]
     ) -> Job | None:
         """Do something else with the model, between two steps; None where too much waits."""
         job = Job(work, then)

@@ -47,7 +47,7 @@ class Captured:
         self.model = model
         # What is captured may be compiled first: fewer and larger kernels, after some seconds.
         self.compiled = compiled
-        self.graphs: dict[tuple[Any, ...], Graph] = {}
+        self.graphs: dict[tuple[object, ...], Graph] = {}
         self.graph: Graph | None = None  # the one that the current state's places belong to
         self.plain = self.left = self.length = 0
 
@@ -124,9 +124,9 @@ class InPlace:
 
     def __init__(self, model: Model | Writer) -> None:
         self.writer = model if isinstance(model, Writer) else None
-        self.met: Counter[tuple[Any, ...]] = Counter()
-        self.graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        self.pool: Any = None
+        self.met: Counter[tuple[object, ...]] = Counter()
+        self.graphs: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.pool: object = None
 
     def __call__(self, rows: EngineRows) -> Tensor:
         """One token more for every row.  -> logits (R, V), to be read before the next call"""

@@ -217,7 +217,7 @@ class EngineRows:
         rows = self.count if rows is None else rows
         whole = isinstance(self.past, CarriedRows)
         memory = self.memory.view(rows, whole) if self.memory is not None else None
-        past: Any = self.past.view(rows)
+        past: object = self.past.view(rows)
         return State(past, memory)
 
     def advance(self, state: State[Any]) -> None:

@@ -26,7 +26,7 @@ class Architecture(NamedTuple):
 
     model: str  # our model's kind
     prefix: str  # what the body's names begin with where the file holds an output layer too
-    settings: Callable[[Config, set[str]], Any]  # their config and tensor names -> our settings
+    settings: Callable[[Config, set[str]], object]  # their config and tensor names -> our settings
     config: Callable[[Any], Config]  # our settings -> their config, or a refusal
     body: Callable[[Any, str], Iterable[Rule]]  # settings, prefix -> names
     head: Callable[[Any, str, str], Iterable[Rule]]  # settings, task kind, prefix -> names
@@ -34,13 +34,13 @@ class Architecture(NamedTuple):
     repeats: tuple[str, ...] = ()  # endings of tensors that say again what another says, or nothing
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """What a file says, as it can be said in a line."""
     said = f"'{value}'" if isinstance(value, str) and value.isprintable() else repr(value)
     return said if len(said) < 80 else f"{said[:76]}…"
 
 
-def wanted(config: Config, key: str, *values: Any) -> Any:
+def wanted(config: Config, key: str, *values: object) -> Any:
     """A key that we know how to follow only where it has one of these values."""
     found = config.get(key, values[0])
     if found not in values:
@@ -74,7 +74,7 @@ def must(ok: bool, what: str) -> None:
         raise RunError(f"a model with {what} has no counterpart there, so it cannot be exported.")
 
 
-def must_be(settings: Any, **values: Any) -> None:
+def must_be(settings: object, **values: object) -> None:
     """Settings that have no counterpart unless they are these."""
     for key, value in values.items():
         found = vars(settings)[key]

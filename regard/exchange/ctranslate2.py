@@ -73,7 +73,7 @@ def how_to_ask(run: Run) -> dict[str, Any]:
     assert isinstance(run.task, Writes)
     never = run.task.never_written
     length = "max_length" if run.task.writes_on else "max_decoding_length"
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "beam_size": decode.num_beams if decode.kind == "beam" else 1,
         length: decode.max_new_tokens,
         length.replace("max", "min"): decode.min_new_tokens,

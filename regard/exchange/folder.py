@@ -91,7 +91,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = find(folder, "config.json")
     if path is None:
         raise RunError(f"{folder}: a Hugging Face folder must hold config.json, but there is none.")
-    config: dict[str, Any] = read_json(folder, "config.json")
+    config: dict[str, object] = read_json(folder, "config.json")
     if config.get("auto_map") or config.get("custom_code"):
         raise RunError(
             f"{path}: it asks for code of its own to be run (auto_map), which regard never does."

@@ -74,7 +74,7 @@ def without_repeats(
 
 
 def rules_of(
-    architecture: Architecture, settings: Any, task: str, names: set[str] | None = None
+    architecture: Architecture, settings: object, task: str, names: set[str] | None = None
 ) -> Iterable[Rule]:
     """Which tensor is which; where the names are known, with the prefix that they have."""
     prefix = architecture.prefix
@@ -180,7 +180,7 @@ def recipe_of(
     return make_recipe(name, task, architecture.model, settings, config, more)
 
 
-def imported_rows(recipe: Recipe) -> dict[str, list[tuple[str, Any, str]]]:
+def imported_rows(recipe: Recipe) -> dict[str, list[tuple[str, object, str]]]:
     rows = recipe.rows("origin")
     rows["text"] = [
         ("vocabulary", "tokenizer.json", "imported") if row[0] == "vocabulary" else row
@@ -204,7 +204,7 @@ def task_of(architecture: Architecture, config: Config, folder: Path) -> str:
     return architecture.classes[name]
 
 
-def with_pooling(folder: Path, settings: Any, task: str) -> tuple[Any, dict[str, Any]]:
+def with_pooling(folder: Path, settings: Any, task: str) -> tuple[Any, dict[str, object]]:
     """sentence-transformers folders say how a text's vectors become one."""
     modules = folder / "modules.json"
     if task != "embed" or folders.find(folder, modules.name) is None:
@@ -219,7 +219,7 @@ def with_pooling(folder: Path, settings: Any, task: str) -> tuple[Any, dict[str,
     odd = [name for name, _ in named if name not in ("Transformer", "Pooling", "Normalize")]
     if odd:
         raise RunError(f"{modules}: a module '{odd[0]}' is not known here; nothing is guessed.")
-    more: dict[str, Any] = {"normalise": any(name == "Normalize" for name, _ in named)}
+    more: dict[str, object] = {"normalise": any(name == "Normalize" for name, _ in named)}
     for name, path in named:
         if name == "Transformer":
             own = folders.read_json(folder, f"{path}/sentence_bert_config.json")
@@ -241,11 +241,11 @@ def with_pooling(folder: Path, settings: Any, task: str) -> tuple[Any, dict[str,
 
 
 def make_recipe(
-    name: str, task: str, model: str, settings: Any, config: Config, more: dict[str, Any]
+    name: str, task: str, model: str, settings: object, config: Config, more: dict[str, object]
 ) -> Recipe:
     """A recipe that says what was imported, as if it had been trained with it."""
     longest = vars(settings).get("positions", 512)
-    said: dict[str, dict[str, Any]] = {
+    said: dict[str, dict[str, object]] = {
         "task": {"kind": task, **more},
         "data": {"train": ""},
         "text": {},
@@ -425,7 +425,7 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
         roles |= {"cls": text.bos, "sep": text.eos}
     if text.unk < 0:  # nothing is unknown, but programs want a name for it; GPT-2 says its end
         roles["unk"] = text.eos
-    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    about: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     about |= {f"{role}_token": text.tokens([i])[0] for role, i in roles.items() if i >= 0}
     if text.mask >= 0:  # here, too, it takes the space before it along
         token = {"content": text.tokens([text.mask])[0], "lstrip": True, "special": True}
@@ -438,12 +438,12 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
         checkpoint.write_text(folder / "generation_config.json", json.dumps(said, indent=2) + "\n")
 
 
-def generation(run: Run, config: Config) -> dict[str, Any]:
+def generation(run: Run, config: Config) -> dict[str, object]:
     """How text is written there: as here, as far as both have a name for it."""
     decode = run.recipe.decode
     beams = decode.num_beams if decode.kind == "beam" else 1
     ends = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-    said: dict[str, Any] = {key: config[key] for key in ends if key in config}
+    said: dict[str, object] = {key: config[key] for key in ends if key in config}
     said |= {"num_beams": beams, "max_new_tokens": decode.max_new_tokens}
     if beams > 1:
         said |= {"length_penalty": decode.length_penalty}
@@ -477,7 +477,7 @@ def write_modules(run: Run, folder: Path) -> None:
         for i, name in enumerate(names)
     ]
     pooling = {f"pooling_mode_{key}": ours == settings.pool for key, ours in POOLING.items()}
-    said: dict[str, Any] = {
+    said: dict[str, object] = {
         "modules.json": modules,
         "sentence_bert_config.json": {
             "max_seq_length": run.recipe.task.context,

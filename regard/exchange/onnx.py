@@ -113,7 +113,7 @@ def write(run: Run, folder: Path) -> str:
     config = {"is_encoder_decoder": True} if kind is Translator else {}
     # What the vocabulary makes of a text is what the graph takes.
     write_vocabulary(run, folder, config, [n for n in kind.inputs if n != "decoder_input_ids"])
-    about: dict[str, Any] = {"bos": text.bos, "eos": text.eos, "pad": text.pad}
+    about: dict[str, object] = {"bos": text.bos, "eos": text.eos, "pad": text.pad}
     if isinstance(run.task, Labels) and run.task.labels:
         about["labels"] = run.task.labels
     write_text(folder / "regard.json", json.dumps({"task": run.recipe.task_kind, **about}) + "\n")

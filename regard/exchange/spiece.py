@@ -93,7 +93,7 @@ def bpe(pieces: Pieces) -> Tokenizer:
 
 def _surround(model: Any, pieces: Pieces) -> Tokenizer:
     """What happens to text before the model sees it, and to pieces when they become text."""
-    before: list[Any] = [normalizers.Precompiled(pieces.charsmap)] if pieces.charsmap else []
+    before: list[object] = [normalizers.Precompiled(pieces.charsmap)] if pieces.charsmap else []
     if before and "nfkc" in pieces.normaliser:
         # The library's own reading of the map composes only short letters and loses marks behind
         # a mapped character; so compose before it, all but the wide tilde, and keep marks apart.
@@ -123,7 +123,7 @@ def _surround(model: Any, pieces: Pieces) -> Tokenizer:
         cuts.append(f"[{strange}]")  # no piece holds these; cut, `<0x41>` typed is not the byte
 
     controls = "|".join(re.escape(piece) for piece, _, kind in pieces.pieces if kind == CONTROL)
-    after: list[Any] = [
+    after: list[object] = [
         decoders.Replace(Regex(f"\\A ?({controls})\\z|\\A "), ""),
         decoders.Replace(Regex(f"\\A{re.escape(names[pieces.unk])}\\z"), pieces.unk_surface),
         decoders.ByteFallback(),
@@ -183,7 +183,7 @@ def _fields(data: bytes) -> dict[int, list[Any]]:
     """The values of a protobuf message by the numbers of its fields."""
     if not isinstance(data, bytes):
         raise ValueError("it is not a protobuf of pieces")
-    fields: dict[int, list[Any]] = {}
+    fields: dict[int, list[object]] = {}
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -210,7 +210,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return sum((byte & 127) << 7 * i for i, byte in enumerate(found[0])), found.end()
 
 
-def _one(fields: dict[int, list[Any]], number: int, default: Value) -> Value:
+def _one(fields: dict[int, list[object]], number: int, default: Value) -> Value:
     value = fields.get(number, [default])[-1]
     if not isinstance(value, type(default)):
         raise ValueError("it is not a protobuf of pieces")

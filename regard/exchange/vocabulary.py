@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -21,7 +20,7 @@ SENTINELS = [f"<extra_id_{i}>" for i in range(99, -1, -1)]  # T5's, behind the p
 PADDED = HOLES  # rows that a table may have beyond its vocabulary, to be a round number
 
 
-def read(folder: Path, kind: str, config: dict[str, Any]) -> list[Text]:
+def read(folder: Path, kind: str, config: dict[str, object]) -> list[Text]:
     """One vocabulary, or one for each side."""
     rows = config.get("vocab_size")
     if not isinstance(rows, int):
@@ -121,7 +120,7 @@ FILES: list[tuple[tuple[str, ...], Callable[[Path, str], list[Tokenizer]]]] = [
 ]
 
 
-def checked(tokenizer: Tokenizer, folder: Path, config: dict[str, Any], rows: int) -> Text:
+def checked(tokenizer: Tokenizer, folder: Path, config: dict[str, object], rows: int) -> Text:
     """As many entries as the model has rows, and the ends that its config names."""
     have = tokenizer.get_vocab_size()
     if not have <= rows < have + PADDED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -238,7 +238,7 @@ class Seq2Seq(Model):
         s = self.settings
         assert s.hidden % s.heads == 0, f"{s.heads} heads cannot share a width of {s.hidden}"
         size = s.hidden // s.heads
-        warm: dict[str, Any] = {"temperature": s.temperature} if s.pick == "gumbel" else {}
+        warm: dict[str, object] = {"temperature": s.temperature} if s.pick == "gumbel" else {}
         look = AlignedAttend(
             SCORES[s.score](size, s.heads),
             WINDOWS[s.window](size, s.heads, s.reach),

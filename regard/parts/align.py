@@ -37,12 +37,12 @@ class AlignedAttend(Attend):
         picked = self.pick(weights)
         return Looked(picked @ v, weights, picked)
 
-    def zero_heads(self, result: Any, heads: list[int]) -> Any:
+    def zero_heads(self, result: Any, heads: list[int]) -> object:
         return result._replace(mixed=super().zero_heads(result.mixed, heads))
 
     def seen(
         self,
-        inputs: tuple[Any, ...],
+        inputs: tuple[object, ...],
         result: Any,
         heads: list[int],
         rows: Sequence[int] | None = None,

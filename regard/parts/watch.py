@@ -61,13 +61,15 @@ def silence(model: nn.Module, name: str, heads: Sequence[int]) -> Iterator[None]
 
 
 @contextmanager
-def record_inputs(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, tuple[Any, ...]]]:
+def record_inputs(
+    model: nn.Module, names: Sequence[str]
+) -> Iterator[dict[str, tuple[object, ...]]]:
     """What went into attentions that are asked once a pass: queries, keys, values, mask, bias."""
-    heard: dict[str, tuple[Any, ...]] = {}
+    heard: dict[str, tuple[object, ...]] = {}
     parts = attentions(model)
 
     def listener(name: str) -> Callable[..., None]:
-        def listen(part: nn.Module, inputs: tuple[Any, ...]) -> None:
+        def listen(part: nn.Module, inputs: tuple[object, ...]) -> None:
             heard[name] = inputs
 
         return listen

@@ -12,7 +12,7 @@ RESAMPLES = 1000
 
 def bleu_alone(
     outputs: Sequence[str], references: Sequence[str], tokenize: str, lowercase: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """BLEU without interval: quick enough for validation."""
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
     return {"bleu": round(metric.corpus_score(list(outputs), [list(references)]).score, 2)}
@@ -30,14 +30,14 @@ class PlainCHRF(CHRF):
 
 def translation_scores(
     outputs: Sequence[str], references: Sequence[str], tokenize: str, lowercase: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """BLEU, chrF2 and TER, each with its signature and its 95 % interval."""
     metrics = {
         "bleu": BLEU(tokenize=tokenize, lowercase=lowercase, force=True),
         "chrf": PlainCHRF(lowercase=lowercase),
         "ter": TER(case_sensitive=not lowercase),
     }
-    scores: dict[str, Any] = {}
+    scores: dict[str, object] = {}
     for name, metric in metrics.items():
         result = metric.corpus_score(list(outputs), [list(references)], n_bootstrap=RESAMPLES)
         # The library gives the bootstrap's mean and half-width as strings' source fields.

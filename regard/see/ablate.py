@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from typing import Any
 
 import torch
 
@@ -19,8 +18,8 @@ from .capture import head_count
 
 
 def head_by_head(
-    run: Run, source: Any, examples: int = 40, decode: Decode | None = None
-) -> Generator[None, None, dict[str, Any]]:
+    run: Run, source: object, examples: int = 40, decode: Decode | None = None
+) -> Generator[None, None, dict[str, object]]:
     """The answer to one input and the metric on the first validation examples, head by head; it
     yields between two heads.
 
@@ -53,8 +52,8 @@ LIKELY = "log-probability of the whole model's answer"
 
 
 def measure(
-    run: Run, given: Any, said: Prediction, answer: str, data: Data | None, examples: int
-) -> dict[str, Any]:
+    run: Run, given: object, said: Prediction, answer: str, data: Data | None, examples: int
+) -> dict[str, object]:
     """How good the model is as it is now; or what it makes of the whole model's answer."""
     task, decode = run.task, run.recipe.decode
     output, value = said.output, None
@@ -72,12 +71,12 @@ def measure(
     return {"output": output, "value": value if value is None else round(value, 4)}
 
 
-def ablate(run: Run, source: Any, examples: int = 40) -> dict[str, Any]:
+def ablate(run: Run, source: object, examples: int = 40) -> dict[str, object]:
     """All heads, one after the other."""
     turns = head_by_head(run, source, examples)
     while True:
         try:
             next(turns)
         except StopIteration as end:
-            found: dict[str, Any] = end.value
+            found: dict[str, object] = end.value
             return found

@@ -53,8 +53,8 @@ class AttentionReport:
     looks: list[Look]
     task: str = ""
     model: str = ""
-    generation: dict[str, Any] | None = None
-    ablation: dict[str, Any] | None = None
+    generation: dict[str, object] | None = None
+    ablation: dict[str, object] | None = None
     picture: bytes = b""  # what rows or columns are parts of, as a PNG
 
     def kinds(self) -> list[str]:
@@ -75,7 +75,7 @@ class AttentionReport:
         first = crossing[0]
         return Look("mean of all heads and layers", first.kind, -1, first.rows, first.columns, mean)
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Plain lists, for JSON."""
         looks = []
         for look in self.looks:
@@ -86,7 +86,7 @@ class AttentionReport:
             looks.append(one)
         told = {"input": self.input, "output": self.output, "task": self.task, "model": self.model}
         shown = base64.b64encode(self.picture).decode() if self.picture else None
-        more: dict[str, Any] = {"generation": self.generation, "ablation": self.ablation}
+        more: dict[str, object] = {"generation": self.generation, "ablation": self.ablation}
         more["picture"] = shown and f"data:image/png;base64,{shown}"
         return {**told, "looks": looks, **{k: v for k, v in more.items() if v is not None}}
 
@@ -113,7 +113,7 @@ MOST = 50_000_000  # weights of one look: 200 MB; beyond, some layers or heads m
 
 def look(
     run: Run,
-    source: Any,
+    source: object,
     target: str | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
@@ -175,7 +175,7 @@ def look(
             drawn = replace(one, row_kind=down.kind, row_shape=down.shape)
             drawn = replace(drawn, column_kind=across.kind, column_shape=across.shape)
             looks.append(replace(drawn, **more))
-    written: dict[str, Any] | None = None
+    written: dict[str, object] | None = None
     if isinstance(run.task, Writes):
         written = {"steps": generation.steps(run.task, logits, batch, sides["outputs"].names)}
         if tree := generation.search(run.model, run.task, given, decode):
@@ -186,7 +186,7 @@ def look(
     return AttentionReport(shown, target, looks, *kinds, written, picture=picture)
 
 
-def plain(numbers: NDArray[np.float64]) -> list[Any]:
+def plain(numbers: NDArray[np.float64]) -> list[object]:
     """Lists for JSON, which knows no infinity: what may not be seen has no score."""
     if np.isfinite(numbers).all():
         return list(numbers.tolist())
@@ -198,7 +198,7 @@ def plain(numbers: NDArray[np.float64]) -> list[Any]:
 FEW = 20_000  # scores of one attention that are told beside its weights
 
 
-def inside(score: Any, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> dict[str, Any]:
+def inside(score: object, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> dict[str, Any]:
     """The numbers behind the weights of a dot product: scores, scale, and what is mixed."""
     given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
     q, k, v = (given[name][:1].float() for name in ("q", "k", "v"))

@@ -123,6 +123,6 @@ def _example(run: Run) -> str:
     return run.task.example(run.examples(part), run.model.longest)
 
 
-def _json(path: Any) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+def _json(path: Any) -> dict[str, object]:
+    content: dict[str, object] = json.loads(path.read_text()) if path.is_file() else {}
     return content

@@ -22,7 +22,7 @@ class Entry:
     """One run's line: its scores, its bill, and what it learned by when."""
 
     name: str
-    scores: dict[str, Any]
+    scores: dict[str, object]
     bill: dict[str, Any]
     curve: list[tuple[float, float]]  # seconds of training, validation loss
 
@@ -80,7 +80,7 @@ class Comparison:
         sign = -1 if self.entries[0].scores["higher_is_better"] else 1
         return sorted((e.row() for e in self.entries), key=lambda row: sign * row[self.headline])
 
-    def columns(self) -> list[tuple[str, Callable[[dict[str, Any]], str]]]:
+    def columns(self) -> list[tuple[str, Callable[[dict[str, object]], str]]]:
         """Heads of the table, and what stands under each."""
 
         def around(row: dict[str, Any]) -> str:
@@ -287,7 +287,7 @@ def _value(bucket: dict[str, Any]) -> float:
     return next(float(v) for k, v in bucket.items() if k not in ("from", "to", "examples"))
 
 
-def _score(bucket: dict[str, Any]) -> str:
+def _score(bucket: dict[str, object]) -> str:
     return f"{_value(bucket):.1f}"
 
 
@@ -295,5 +295,5 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _told(value: Any) -> str:
+def _told(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else f"'{value}'"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ..decode import Settings as Decode
@@ -16,7 +14,9 @@ from ..text import Text
 LIKELY = 5  # candidates shown for each token
 
 
-def steps(task: Writes, logits: Tensor, batch: AnyBatch, names: list[str]) -> list[dict[str, Any]]:
+def steps(
+    task: Writes, logits: Tensor, batch: AnyBatch, names: list[str]
+) -> list[dict[str, object]]:
     """Each written token with its probability and the likeliest at its place.  logits (1, T, V)"""
     text, labels = task.written, batch.asked.labels[0].tolist()
     chances = logits[0].float().softmax(-1)
@@ -39,7 +39,7 @@ class Tree:
 
     def __init__(self, text: Text, beams: int) -> None:
         self.text = text
-        self.nodes: list[dict[str, Any]] = [
+        self.nodes: list[dict[str, object]] = [
             {"id": 0, "parent": None, "token": "", "score": 0.0, "kept": True, "final": False}
         ]
         self.rows = [0] * beams  # the node that each beam stands at
@@ -66,7 +66,7 @@ class Tree:
         self.rows = [rows.get(rank, self.rows[rank]) for rank in range(len(self.rows))]
 
 
-def search(model: Model, task: Writes, given: Any, decode: Decode) -> dict[str, Any] | None:
+def search(model: Model, task: Writes, given: object, decode: Decode) -> dict[str, object] | None:
     """The beam of one source as a tree; None where no beam was asked for."""
     if decode.kind != "beam" or decode.num_beams < 2 or task.writes_on:
         return None

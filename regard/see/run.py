@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from ..decode import Settings as Decode
 from ..training import run as runs
@@ -21,7 +20,7 @@ class Run(runs.Run):
 
     def see(
         self,
-        source: Any,
+        source: object,
         target: str | None = None,
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
@@ -42,7 +41,7 @@ def train(
     *overrides: str,
     run: str | Path | None = None,
     fresh: bool = False,
-    on_event: Callable[[Event], Any] = lambda event: None,
+    on_event: Callable[[Event], object] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Train a recipe, score it and write its card; goes on where an unfinished run was left."""

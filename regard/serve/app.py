@@ -56,7 +56,7 @@ class Runs:
             raise HTTPException(404, f"model: {what}; there are {known}.")
         return self.by_name[name]
 
-    async def in_time(self, request: Request, work: Awaitable[Any]) -> Any:
+    async def in_time(self, request: Request, work: Awaitable[object]) -> Any:
         """An answer within its time; a client that goes away ends the work."""
         task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
         seconds = self.limits.seconds
@@ -80,7 +80,7 @@ async def _gone(request: Request) -> None:
         await asyncio.sleep(0.2)
 
 
-async def told(found: Any) -> Response:
+async def told(found: object) -> Response:
     """An answer as JSON, written beside the loop: it may be large."""
     body = await asyncio.to_thread(json.dumps, found, ensure_ascii=False, allow_nan=False)
     return Response(body, media_type="application/json")
@@ -170,7 +170,7 @@ def openai_routes(runs: Runs) -> APIRouter:
     router, limits = APIRouter(prefix="/v1"), runs.limits
 
     @router.get("/models")
-    async def models() -> dict[str, Any]:
+    async def models() -> dict[str, object]:
         return {"object": "list", "data": [one.about() for one in runs.hosted]}
 
     @router.post("/completions")
@@ -221,7 +221,7 @@ def task_routes(runs: Runs) -> APIRouter:
     async def predict(asked: schema.Prediction, request: Request) -> Response:
         """Any task's answer: one for one input, a list for a list."""
         one = runs.pick(asked.model)
-        given: Any = asked.inputs
+        given: object = asked.inputs
         many = given if isinstance(given, list) else [given]
         inputs = check_inputs(many, limits, "inputs", one.task.gives.from_file)
         found = await runs.in_time(request, one.predict(inputs, asked.parameters))

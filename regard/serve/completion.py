@@ -44,7 +44,7 @@ def check_inputs(given: list[T], limits: ServerLimits, name: str, files: bool = 
     return given
 
 
-def characters(sent: Any) -> int:
+def characters(sent: object) -> int:
     """Of all the texts in an input, however it is put together."""
     if isinstance(sent, str):
         return len(sent)
@@ -54,7 +54,7 @@ def characters(sent: Any) -> int:
 
 def as_parameters(
     asked: schema.Completion, limits: ServerLimits, writes_on: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """OpenAI's fields as settings of decode; what is not said is as the run has it."""
     if asked.max_tokens is not None and asked.max_tokens > limits.new_tokens:
         raise InputError(f"max_tokens: at most {limits.new_tokens}, but is {asked.max_tokens}.")
@@ -62,7 +62,7 @@ def as_parameters(
         raise InputError("best_of: must be n where it is said.")
     if asked.n > 1 and asked.temperature == 0:
         raise InputError("n: temperature 0 has one answer; leave n at 1.")
-    said: dict[str, Any] = {"num_return_sequences": asked.n}
+    said: dict[str, object] = {"num_return_sequences": asked.n}
     usual = 16 if writes_on else None  # OpenAI's
     tokens = asked.max_tokens if asked.max_tokens is not None else usual
     if tokens is not None:
@@ -175,7 +175,7 @@ class Completing:
             return [("", [])] * len(self.ids)
         found = []
         for text, ids in zip(self.texts, self.ids, strict=True):
-            tokens: list[Any] = []
+            tokens: list[object] = []
             if self.asked.logprobs is not None:
                 job = partial(self.one.likelihood, ids, self.asked.logprobs or 0)
                 tokens = await self.one.call(job)
@@ -183,7 +183,7 @@ class Completing:
             found.append((text, tokens))
         return found
 
-    async def whole(self) -> dict[str, Any]:
+    async def whole(self) -> dict[str, object]:
         echoed = await self.echoed()
         count = len(self.ids) * self.asked.n
         texts = [echoed[i // self.asked.n][0] for i in range(count)]
@@ -199,7 +199,7 @@ class Completing:
         ]
         return {**self.head(), "choices": choices, "usage": self.usage(), **self.seed}
 
-    async def begin(self) -> tuple[Any, TextPiece | None, list[tuple[str, list[Any]]]]:
+    async def begin(self) -> tuple[object, TextPiece | None, list[tuple[str, list[object]]]]:
         """The first piece, so that what is wrong has a status and not a broken stream."""
         echoed = await self.echoed()
         pieces = self.pieces()
@@ -240,14 +240,14 @@ class Completing:
             return f"the stream was not read; at most {self.limits.unread} tokens wait."
         return str(error) if isinstance(error, RegardError) else "the model failed."
 
-    def event(self, choices: list[Any], usage: Any = None) -> str:
+    def event(self, choices: list[object], usage: object = None) -> str:
         body = {**self.head(), "choices": choices, **({"usage": usage} if usage else {})}
         return f"data: {json.dumps({**body, **self.seed}, ensure_ascii=False)}\n\n"
 
-    def told(self, piece: TextPiece) -> dict[str, Any]:
+    def told(self, piece: TextPiece) -> dict[str, object]:
         return self.choice(piece.index, piece.text, piece.tokens, piece.reason)
 
-    def head(self) -> dict[str, Any]:
+    def head(self) -> dict[str, object]:
         return {
             "id": self.id,
             "object": "text_completion",
@@ -262,13 +262,13 @@ class Completing:
 
     def choice(
         self, index: int, text: str, tokens: Sequence[Any], reason: str | None
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         logprobs = None
         if self.asked.logprobs is not None:
             logprobs = self.likely(index, tokens)
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
-    def likely(self, index: int, tokens: Sequence[Token | int]) -> dict[str, Any]:
+    def likely(self, index: int, tokens: Sequence[Token | int]) -> dict[str, object]:
         """Tokens as text with their log-probabilities; a bare id has none, being the first."""
         spelled = self.spelled[index]
         if not self.asked.echo and self.one.writes_on and not spelled.before:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from ..errors import InputError
 from ..see.ablate import head_by_head
@@ -14,7 +13,7 @@ from .limits import ServerLimits
 from .served import ServedRun
 
 
-async def into(one: ServedRun, asked: schema.Attention, limits: ServerLimits) -> dict[str, Any]:
+async def into(one: ServedRun, asked: schema.Attention, limits: ServerLimits) -> dict[str, object]:
     """An input answered among the others', then looked at in one pass; where one head after the
     other is silenced, the others' steps go on between two of them."""
     if not one.run.model.looks:

@@ -5,7 +5,7 @@ Every number has bounds, and every text can be written as UTF-8.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -34,8 +34,8 @@ Tokens = Annotated[list[Token], Field(fail_fast=True)]
 
 
 # What a task takes: a text, a row of numbers or texts, or an object; its form looks closer.
-Object = Annotated[dict[Name, Any], Field(max_length=MOST_FIELDS)]
-Input = Text | list[Any] | Object
+Object = Annotated[dict[Name, object], Field(max_length=MOST_FIELDS)]
+Input = Text | list[object] | Object
 
 
 class Strict(BaseModel):
@@ -45,7 +45,7 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def few_fields(cls, given: Any) -> Any:
+    def few_fields(cls, given: object) -> object:
         if isinstance(given, dict) and len(given) > MOST_FIELDS:
             raise ValueError(f"at most {MOST_FIELDS} fields, but there are {len(given)}")
         return given
@@ -72,7 +72,7 @@ class Completion(Strict):
     n: Count = 1
     best_of: Count | None = None
     stream: bool = False
-    stream_options: dict[str, Any] | None = None
+    stream_options: dict[str, object] | None = None
     logprobs: Annotated[int, Ge(0), Le(20)] | None = None
     echo: bool = False
     stop: Text | Annotated[Texts, Field(max_length=16)] | None = None
@@ -83,7 +83,7 @@ class Completion(Strict):
     suffix: None = None
     presence_penalty: Literal[0] | Annotated[float, Ge(0), Le(0)] | None = None
     frequency_penalty: Literal[0] | Annotated[float, Ge(0), Le(0)] | None = None
-    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
+    logit_bias: Annotated[dict[str, object], Field(max_length=0)] | None = None
     user: Text | None = None
 
 
@@ -105,7 +105,7 @@ class Prediction(Strict):
         examples=[["I am cold."]],
         description="one input, or a list of them; each as the run's task takes it",
     )
-    parameters: Annotated[dict[Name, Any], Field(max_length=MOST_FIELDS)] = Field(
+    parameters: Annotated[dict[Name, object], Field(max_length=MOST_FIELDS)] = Field(
         default_factory=dict, examples=[{"num_beams": 1}]
     )
 
@@ -119,6 +119,6 @@ class Attention(Strict):
     layers: Annotated[list[Index], Field(fail_fast=True)] | None = None
     heads: Tokens | None = None
     ablate: bool = Field(False, description="also silence one head at a time")
-    parameters: Annotated[dict[Name, Any], Field(max_length=MOST_FIELDS)] = Field(
+    parameters: Annotated[dict[Name, object], Field(max_length=MOST_FIELDS)] = Field(
         default_factory=dict, description="how it is answered, as in /predict"
     )

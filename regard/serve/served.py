@@ -78,7 +78,7 @@ class ServedRun:
         assert self.writer is not None
         return self.writer.written
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         """A line of /v1/models."""
         own = self.run.recipe.decode
         names = ("kind", "num_beams", "temperature", "top_k", "top_p", "max_new_tokens")
@@ -98,7 +98,7 @@ class ServedRun:
 
     # How an answer is searched for.
 
-    def decode_settings(self, given: dict[str, Any]) -> Decode:
+    def decode_settings(self, given: dict[str, object]) -> Decode:
         """The run's own way, changed by what a request says; drawn by a seed that is new unless it
         is given."""
         own, limits = self.run.recipe.decode, self.limits
@@ -156,7 +156,9 @@ class ServedRun:
             raise InputError(f"prompt {number}: it may have {most} tokens, but has {len(ids)}.")
         return ids
 
-    def read_inputs(self, writer: Writes, inputs: Sequence[Any], decode: Decode) -> list[list[int]]:
+    def read_inputs(
+        self, writer: Writes, inputs: Sequence[object], decode: Decode
+    ) -> list[list[int]]:
         """The tokens of what /predict is given: as in the shell, and no more than may be."""
         found = [
             writer.read_input(self.run.model, given, decode, self.run.longest, number)
@@ -293,7 +295,7 @@ class ServedRun:
     # Answers of any task.
 
     async def predict(
-        self, inputs: Sequence[Any], parameters: dict[str, Any]
+        self, inputs: Sequence[object], parameters: dict[str, object]
     ) -> list[dict[str, Any]]:
         """An answer to each input: written among the others' where the task writes, else as jobs
         between their steps."""
@@ -310,7 +312,7 @@ class ServedRun:
 
     async def _written(
         self, writer: Writes, inputs: Sequence[Any], decode: Decode
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, object]]:
         def read() -> list[list[int]]:
             found = self.read_inputs(writer, inputs, decode)
             self.check_cost(found, decode)
@@ -327,7 +329,7 @@ class ServedRun:
             told.append(writer.answer(line, ids, some, decode, 0.0).json())
         return told
 
-    async def _told(self, inputs: Sequence[Any], decode: Decode) -> list[dict[str, Any]]:
+    async def _told(self, inputs: Sequence[object], decode: Decode) -> list[dict[str, object]]:
         longest = self.run.longest
 
         def work() -> Iterator[None]:
@@ -337,19 +339,19 @@ class ServedRun:
                 answers.extend(answer.json() for answer in found)
                 yield
 
-        answers: list[dict[str, Any]] = []
+        answers: list[dict[str, object]] = []
         await self.call(work)
         return answers
 
-    async def call(self, work: Callable[[], Any]) -> Any:
+    async def call(self, work: Callable[[], object]) -> Any:
         """Something else with the model, in its own thread; it ends when nobody waits for it.
 
         Work that yields lets the others' steps go on where it does.
         """
         loop = asyncio.get_running_loop()
-        ready: asyncio.Future[Any] = loop.create_future()
+        ready: asyncio.Future[object] = loop.create_future()
 
-        def resolve(result: Any, error: BaseException | None) -> None:
+        def resolve(result: object, error: BaseException | None) -> None:
             if ready.done():
                 return
             if error is not None:
@@ -357,7 +359,7 @@ class ServedRun:
             else:
                 ready.set_result(result)
 
-        def then(result: Any, error: BaseException | None) -> None:
+        def then(result: object, error: BaseException | None) -> None:
             loop.call_soon_threadsafe(resolve, result, error)
 
         job = self.engine.call(work, then)

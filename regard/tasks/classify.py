@@ -107,10 +107,10 @@ class Classify(
         settings: ClassifySettings,
         texts: Sequence[Text],
         labels: list[str],
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
     ) -> Self:
         """As somebody else's config.json has it."""
-        kinds: dict[Any, Predicts] = {
+        kinds: dict[object, Predicts] = {
             "multi_label_classification": "classes",
             "regression": "number",
         }

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Self
+from typing import Annotated, NoReturn, Self
 
 import numpy as np
 import torch
@@ -78,14 +78,14 @@ class Embed(TextTask[EmbedSettings, labelled.Example, Rows]):
         return repr((settings.text, settings.pair, settings.label))
 
     @classmethod
-    def learn(cls, settings: EmbedSettings, sections: Sections, examples: Any) -> NoReturn:
+    def learn(cls, settings: EmbedSettings, sections: Sections, examples: object) -> NoReturn:
         raise RecipeError(
             "task.kind=embed is for encoders that are trained already: `regard import` makes such "
             "a run; to train one on labelled pairs, use classify with task.pair."
         )
 
     @classmethod
-    def adopt(cls, settings: EmbedSettings, text: Text, examples: Any) -> NoReturn:
+    def adopt(cls, settings: EmbedSettings, text: Text, examples: object) -> NoReturn:
         cls.learn(settings, {}, examples)
 
     @classmethod

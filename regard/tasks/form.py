@@ -5,7 +5,7 @@ The shell, Python, HTTP and the page choose by a task's form; none of them knows
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..data.read import is_text
 from ..errors import InputError
@@ -23,7 +23,7 @@ class Form(Protocol[Given]):
     def parse(self, word: str, number: int = 1) -> Given:
         """From a word of the shell or a line of standard input; messages count from `number`."""
 
-    def accept(self, sent: Any, number: int = 1) -> Given:
+    def accept(self, sent: object, number: int = 1) -> Given:
         """From what came over HTTP, where a text is never the name of a file; or from Python."""
 
     def show(self, given: Given) -> str:
@@ -44,7 +44,7 @@ class TextForm:
             raise InputError(f"input {number}: the text must be UTF-8, but is not.")
         return word
 
-    def accept(self, sent: Any, number: int = 1) -> str:
+    def accept(self, sent: object, number: int = 1) -> str:
         if not isinstance(sent, str):
             raise InputError(f"input {number}: must be a text, but is {kind_of(sent)}.")
         return self.parse(sent, number)
@@ -91,7 +91,7 @@ class PairForm:
             )
         return TwoTexts(one, two)
 
-    def accept(self, sent: Any, number: int = 1) -> TwoTexts:
+    def accept(self, sent: object, number: int = 1) -> TwoTexts:
         if isinstance(sent, str):
             return self.parse(sent, number)
         if (
@@ -109,7 +109,7 @@ class PairForm:
         return "\t".join(given)
 
 
-def kind_of(sent: Any) -> str:
+def kind_of(sent: object) -> str:
     """What something is called in JSON."""
     kinds: dict[type, str] = {dict: "an object", list: "a list", tuple: "a list", str: "a text"}
     return kinds.get(type(sent), "a number" if isinstance(sent, int | float) else "something else")

@@ -57,7 +57,7 @@ class Labelled(Protocol):
     """An example that has a label."""
 
     @property
-    def label(self) -> Any:
+    def label(self) -> object:
         """As the file has it."""
 
     @property
@@ -114,7 +114,7 @@ class LabelTask(Task[Asks, R, P]):
     def label_field(self) -> Field:
         return Field("float32") if self.predicts == "number" else ids_below(len(self.labels))
 
-    def label_of(self, example: Labelled, faults: Faults) -> list[Any] | None:
+    def label_of(self, example: Labelled, faults: Faults) -> list[object] | None:
         """What is right, as numbers; a label never met is a fault."""
         if self.predicts == "number":
             value = as_number(example.label)
@@ -293,7 +293,7 @@ def as_number(label: Any) -> float | None:
     return value if math.isfinite(value) and not isinstance(label, bool) else None
 
 
-def guess(labels: Sequence[Any]) -> Predicts:
+def guess(labels: Sequence[object]) -> Predicts:
     """What is predicted, from how the labels are written."""
     if any(isinstance(label, list) for label in labels):
         return "classes"
@@ -301,7 +301,7 @@ def guess(labels: Sequence[Any]) -> Predicts:
     return "number" if numbers and any("." in str(label) for label in labels) else "class"
 
 
-def split(label: Any, predicts: str, separator: str) -> list[str]:
+def split(label: object, predicts: str, separator: str) -> list[str]:
     """The classes in one cell."""
     if isinstance(label, list):
         return [str(part) for part in label]

@@ -57,7 +57,7 @@ class Language(Writer[LanguageSettings, running.Piece, Cut | Packs]):
     unit = "token"
     wanted = "text"
     asks: ClassVar[type[Tensors]] = Running  # what a model must be able to read
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "train": {"smoothing": 0.0},
         "decode": {"kind": "sample"},
     }

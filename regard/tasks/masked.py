@@ -61,7 +61,7 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
     unit = "hidden word"
     wanted = "text to learn from"
     draws = True
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "text": {"kind": "wordpiece", "lowercase": True},
         "train": {"smoothing": 0.0, "evaluate_examples": 0},
     }

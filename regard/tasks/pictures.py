@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -94,7 +94,7 @@ class PictureForm:
             raise InputError(f"input {number}: {word}: cannot be read ({reason}).") from error
         return self.decoded(content, word, number)
 
-    def accept(self, sent: Any, number: int = 1) -> GivenPicture:
+    def accept(self, sent: object, number: int = 1) -> GivenPicture:
         if isinstance(sent, GivenPicture):
             return sent
         if isinstance(sent, Path):
@@ -135,7 +135,7 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
     keeps = ("labels.json", "pixels.json")
     wanted = "a picture"
     unit = "picture"
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "train": {"smoothing": 0.0, "evaluate_examples": 100_000}
     }
 
@@ -220,7 +220,7 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
 
     def encode(self, examples: Examples[Picture], longest: int, faults: Faults) -> Iterator[Chunk]:
         for some in chunks(examples, 256):
-            kept: dict[str, list[Any]] = {"pixels": [], "label": []}
+            kept: dict[str, list[object]] = {"pixels": [], "label": []}
             for example in some:
                 label = self.label_of(example, faults)
                 if label is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Prediction:
         more = tuple(zip(texts, scores, strict=True)) if len(texts) > 1 else None
         return cls(line, texts[0], scores[0], more, seconds)
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> dict[str, object]:
         fields = {name: value for name, value in asdict(self).items() if value is not None}
         if self.nbest is not None:
             fields["nbest"] = [{"output": text, "score": score} for text, score in self.nbest]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
     metric, higher_is_better = "perplexity", False
     wanted = "a text"
     keeps = ("tokenizer.json",)
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "train": {"smoothing": 0.0},
         "decode": {"kind": "greedy"},
     }
@@ -100,7 +100,7 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
         settings: SpansSettings,
         texts: Sequence[Text],
         labels: list[str],
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
     ) -> Self:
         return cls(settings, texts[0])
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import torch
@@ -58,7 +58,7 @@ class Story(OneVocabulary[StorySettings, Told, Rows]):
     unit = "answer"
     wanted = "a question to answer"
     looks_at_answer = True
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "text": {"kind": "spaced", "size": 100_000},
         "train": {"smoothing": 0.0},
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -123,7 +123,7 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
         settings: TagSettings,
         texts: Sequence[Text],
         labels: list[str],
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
     ) -> Self:
         return cls(settings, texts[0], labels)
 

@@ -257,7 +257,11 @@ class Imports(Protocol):
 
     @classmethod
     def imported(
-        cls, settings: Any, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: object,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, object],
     ) -> AnyTask: ...
 
 
@@ -272,7 +276,7 @@ class Embeds(HasText, Protocol):
 class Traces(Protocol):
     """It can be looked into: an input as a batch, and what its rows and columns stand for."""
 
-    def trace(self, given: Any, target: str) -> tuple[AnyBatch, dict[str, Axis]]: ...
+    def trace(self, given: object, target: str) -> tuple[AnyBatch, dict[str, Axis]]: ...
 
 
 @runtime_checkable
@@ -291,22 +295,24 @@ class Writes(Protocol):
     def never_written(self) -> tuple[int, ...]:
         """Entries of that vocabulary that are no text."""
 
-    def read_ids(self, given: Any, number: int = 1) -> list[int]:
+    def read_ids(self, given: object, number: int = 1) -> list[int]:
         """An input's tokens, however many."""
 
     def read_input(
-        self, model: Model, given: Any, decode: Decode, longest: int, number: int = 1
+        self, model: Model, given: object, decode: Decode, longest: int, number: int = 1
     ) -> Any:
         """What is read of an input, all of which can be: its tokens, or whatever `begin` takes; it
         has a length, and what has none gets an empty answer."""
 
-    def begin(self, model: Model, rows: Sequence[Any], decode: Decode) -> tuple[AnyBatch, Limits]:
+    def begin(
+        self, model: Model, rows: Sequence[object], decode: Decode
+    ) -> tuple[AnyBatch, Limits]:
         """What `start` takes, and how far an answer may go."""
 
     def answer(
         self,
-        given: Any,
-        read: Any,
+        given: object,
+        read: object,
         hypotheses: Sequence[Hypothesis],
         decode: Decode,
         seconds: float,

@@ -93,7 +93,7 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
     metric = "score"
     recuts = True
     wanted = "a row that can be used"
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"decode": {"kind": "greedy"}}
+    defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {"decode": {"kind": "greedy"}}
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
         settings: TextToTextSettings,
         texts: Sequence[Text],
         labels: list[str],
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
     ) -> Self:
         return cls(settings, texts[0])
 

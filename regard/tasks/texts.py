@@ -32,7 +32,7 @@ class TextTask(OneVocabulary[S, R, P]):
     """One text or two in a row, each row by itself; a task says what is asked of them."""
 
     unit: str = "text"
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "text": {"kind": "wordpiece", "lowercase": True},
         "train": {"smoothing": 0.0, "evaluate_examples": 100_000},
     }
@@ -108,7 +108,7 @@ class TextTask(OneVocabulary[S, R, P]):
             found.update(zip(rows.tolist(), answers_of(model, batch), strict=True))
         return [found[i] for i in range(len(lengths))]
 
-    def trace(self, given: Any, target: str) -> tuple[Batch[Ids, Any], dict[str, Axis]]:
+    def trace(self, given: object, target: str) -> tuple[Batch[Ids, Any], dict[str, Axis]]:
         """One input as a batch, and the tokens that its rows and columns are."""
         framed = self.framed_input(given)
         names = [name.replace("Ġ", "▁") for name in self.text.tokens(framed.ids)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from ..text import Settings as TextSettings
 from ..text import Text
@@ -19,7 +19,7 @@ class OneVocabulary(Task[S, R, P]):
 
     @classmethod
     def imported(
-        cls, settings: S, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls, settings: S, texts: Sequence[Text], labels: list[str], config: Mapping[str, object]
     ) -> Self:
         """With somebody else's vocabulary; a task that needs more than that says so."""
         return cls(settings, texts[0])  # type: ignore[call-arg]

@@ -216,7 +216,7 @@ def untyped(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(whole | {"added_tokens": kept}))
 
 
-def _byte_level(tokenizer: Tokenizer, normalisers: list[Any]) -> Tokenizer:
+def _byte_level(tokenizer: Tokenizer, normalisers: list[object]) -> Tokenizer:
     tokenizer.normalizer = normalizers.Sequence(normalisers) if normalisers else None
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -306,8 +306,8 @@ def _subwords(model: Any, settings: Settings) -> Tokenizer:
     return tokenizer
 
 
-def _normalisers(settings: Settings) -> list[Any]:
-    forms: dict[str, list[Any]] = {
+def _normalisers(settings: Settings) -> list[object]:
+    forms: dict[str, list[object]] = {
         "none": [],
         "nfc": [normalizers.NFC()],
         "nfkc": [normalizers.NFKC()],

@@ -79,11 +79,11 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return Tokenizer.from_str(said)
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def _inside(value: Any) -> Iterable[object]:
     return value.values() if isinstance(value, dict) else value
 
 
-def check_numbers(numbers: Iterable[Any], size: int) -> None:
+def check_numbers(numbers: Iterable[object], size: int) -> None:
     """The entries of a vocabulary count up from 0."""
     for number in numbers:
         if type(number) is not int or not 0 <= number < size:

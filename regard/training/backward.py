@@ -79,7 +79,7 @@ def compile_blocks(model: nn.Module) -> None:
 def _when_training(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
     fast = torch.compile(plain)
 
-    def forward(*args: Any, **options: Any) -> Tensor:
+    def forward(*args: object, **options: object) -> Tensor:
         return fast(*args, **options) if torch.is_grad_enabled() else plain(*args, **options)
 
     return forward
@@ -117,9 +117,9 @@ class Graphs:
 
     def __init__(self, plain: Plain, most: int = 256) -> None:
         self.plain, self.most = plain, most
-        self.met: Counter[tuple[Any, ...]] = Counter()
+        self.met: Counter[tuple[object, ...]] = Counter()
         self.graphs: dict[
-            tuple[Any, ...], tuple[torch.cuda.CUDAGraph, AnyBatch, Tensor, StepResult]
+            tuple[object, ...], tuple[torch.cuda.CUDAGraph, AnyBatch, Tensor, StepResult]
         ] = {}
         self.pool: Any = None
 

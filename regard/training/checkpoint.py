@@ -26,7 +26,7 @@ FILES = {"model.safetensors", "optimizer.safetensors", "past.safetensors", STATE
 
 
 def save(
-    folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, Any]
+    folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, object]
 ) -> Path:
     """Write `checkpoint-<step>` beside its place, sums last, and rename it into place."""
     final = folder / f"checkpoint-{step}"
@@ -77,7 +77,7 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         for name in sums
         if name.endswith(".safetensors")
     }
-    state: dict[str, Any] = read_json(folder / STATE)
+    state: dict[str, object] = read_json(folder / STATE)
     return tensors, state
 
 

@@ -71,7 +71,7 @@ def metered(
             energy.method = f"estimated from {watts:g} W"
 
 
-def _tracker() -> Any:
+def _tracker() -> object:
     from codecarbon import OfflineEmissionsTracker
 
     logging.getLogger("codecarbon").disabled = True
@@ -87,7 +87,7 @@ def _tracker() -> Any:
     return tracker
 
 
-def _is_rapl(part: Any) -> bool:
+def _is_rapl(part: object) -> bool:
     return "rapl" in str(getattr(part, "_mode", ""))
 
 
@@ -178,7 +178,7 @@ def estimate(
     train: Settings,
     batch: AnyBatch,
     loss: TokenLoss,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The bill before training, for batches like this one."""
     device = pick(train.device)
     one = count(build, sizes, batch, loss)
@@ -229,7 +229,7 @@ def bill(
     energy: Energy,
     settings: Settings,
     device: str,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What a training took."""
     seconds = max(progress.seconds, 1e-9)
     return {
@@ -250,7 +250,7 @@ def bill(
     }
 
 
-def write_bill(path: Path, bill: dict[str, Any], device: torch.device) -> None:
+def write_bill(path: Path, bill: dict[str, object], device: torch.device) -> None:
     """cost.json."""
     whole = {**bill, "peak_memory_bytes": peak_memory(device)}
     write_text(path, json.dumps(whole, indent=1) + "\n")

@@ -59,7 +59,7 @@ class Scored:
     """The validation data were looked at."""
 
     step: int
-    scores: dict[str, Any]
+    scores: dict[str, object]
     best: bool
 
 

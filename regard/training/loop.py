@@ -328,7 +328,7 @@ class Training:
 
 
 def shares(
-    task: AnyTask, data: Data, plan: Plan[Any], steps: range, settings: Settings, world: World
+    task: AnyTask, data: Data, plan: Plan[object], steps: range, settings: Settings, world: World
 ) -> Iterator[Share]:
     """A rank's part of the batch of each step; what is drawn depends on seed, step and row alone.
 

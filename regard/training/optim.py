@@ -96,7 +96,7 @@ class AveragedSGD(torch.optim.SGD):
             self.state[weight] |= {"mean": weight.detach().clone(), "count": torch.ones(())}
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         super().step()
         if not self.averaging:
             return
@@ -152,7 +152,7 @@ class Muon(torch.optim.Optimizer):
         adamw.state = self.state  # one state, so that it is saved and restored as one
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
         self.adamw.step()
         group = self.param_groups[0]
         shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)

@@ -62,11 +62,11 @@ class Recipe:
     def rows(self, notes: str) -> dict[str, list[tuple[str, Any, str]]]:
         """Every key with its value and its `origin` or its `comment`."""
         kinds = {"task": self.task_kind, "model": self.model_kind}
-        table: dict[str, list[tuple[str, Any, str]]] = {}
+        table: dict[str, list[tuple[str, object, str]]] = {}
         own = {"task": self.task, "data": self.data, **self.sections, "model": self.model}
         for section, settings in {**own, "train": self.train, "decode": self.decode}.items():
             says = config.comments(type(settings))
-            rows: list[tuple[str, Any, str]] = []
+            rows: list[tuple[str, object, str]] = []
             if section in kinds:
                 rows.append(("kind", kinds[section], f"which {section}"))
             if section == "model":
@@ -151,7 +151,7 @@ def resolve(name: str, given: config.Given) -> Recipe:
         "train": config.make_settings(TrainSettings, "train", given["train"]),
         "decode": config.make_settings(decode.Settings, "decode", given["decode"]),
     }
-    sections: dict[str, Any] = {
+    sections: dict[str, object] = {
         section: config.make_settings(kind, section, given[section])
         for section, kind in own.items()
     }
@@ -170,7 +170,9 @@ def resolve(name: str, given: config.Given) -> Recipe:
     )
 
 
-def with_defaults(given: config.Given, defaults: Mapping[str, Mapping[str, Any]]) -> config.Given:
+def with_defaults(
+    given: config.Given, defaults: Mapping[str, Mapping[str, object]]
+) -> config.Given:
     """What the task would rather have where nothing is said; and a way of decoding that the command
     line names puts aside what the recipe says about drawing."""
     whole = {section: dict(keys) for section, keys in given.items()}

@@ -70,7 +70,7 @@ class Run:
             raise InputError("a draft cannot search by beam; add decode.kind=greedy or sample.")
         self.draft = other.model
 
-    def predict(self, inputs: Any, first: int = 1) -> list[Prediction]:
+    def predict(self, inputs: object, first: int = 1) -> list[Prediction]:
         """An answer to each input, in order; messages count from `first`."""
         decode, longest = self.recipe.decode, self.longest
         every = inputs if isinstance(inputs, list | tuple | Iterator) else [inputs]
@@ -79,7 +79,7 @@ class Run:
             return self.task.predict(self.model, given, decode, longest, first, self.draft)
         return self.task.predict(self.model, given, decode, longest, first)
 
-    def given(self, one: Any, number: int = 1) -> Any:
+    def given(self, one: object, number: int = 1) -> Any:
         """An input as its task takes it: a text as it would be typed, or the thing itself."""
         form = self.task.gives
         return form.parse(one, number) if isinstance(one, str) else form.accept(one, number)
@@ -112,7 +112,7 @@ class Run:
             raise InputError("only a language model tells how likely a text is; this run is none.")
         return self.task.logprobs(self.model, text)
 
-    def evaluate(self, on: str = "") -> dict[str, Any]:
+    def evaluate(self, on: str = "") -> dict[str, object]:
         """Scores on the recipe's test or validation data; kept in results.json.
 
         Where nothing is said, on what training scores at its end.
@@ -123,7 +123,7 @@ class Run:
         swept = sweep_loss(
             self.task, self.model, part.store, self.recipe.train, self.device, None, thorough=True
         )
-        scores: dict[str, Any] = {
+        scores: dict[str, object] = {
             "on": on,
             "set": fingerprint(part.examples.files),
             "headline": self.task.metric,
@@ -146,7 +146,7 @@ def part_to_score(recipe: Recipe) -> str:
     return next((part for part in ("test", "valid") if recipe.data.named(part)), "")
 
 
-def read_results(path: Path) -> dict[str, Any]:
+def read_results(path: Path) -> dict[str, object]:
     """The scores so far; a file that cannot be read holds none."""
     try:
         found = read_json(path)
@@ -336,7 +336,7 @@ MAY_CHANGE = {
 }
 
 
-def _flat(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+def _flat(recipe: Recipe) -> Iterator[tuple[str, object]]:
     for section, rows in recipe.rows("origin").items():
         if section != "decode":
             yield from ((f"{section}.{key}", value) for key, value, _ in rows)

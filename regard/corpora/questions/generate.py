@@ -135,7 +135,7 @@ def parts() -> dict[str, dict[str, Any]]:
     made = {}
     for part, size in SIZES.items():
         chance = random.Random(f"questions {part}")
-        paragraphs: list[dict[str, Any]] = []
+        paragraphs: list[dict[str, object]] = []
         while len(paragraphs) < size:
             new = paragraph(chance, chance.choice(kinds), part, len(paragraphs))
             if new["context"] not in seen:
