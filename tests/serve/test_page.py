@@ -1,47 +1,13 @@
 """The page in a real browser: type, read the answer, look inside, change, hover, ablate."""
 
-import os
 import re
-import shutil
-from pathlib import Path
 
-import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+from tests.serve.conftest import shot
+
 EVIL = "<script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
 STYLE = "() => { const s = getComputedStyle(document.body); return [s.color, s.backgroundColor] }"
-SHOTS = Path(__file__).parents[2] / "runs/screenshots"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        why = "no chromium here: the page was not tried in a browser (apt-get install chromium)"
-        if os.environ.get("CI"):
-            pytest.fail(why)
-        pytest.skip(why)
-    with sync_playwright() as driver:
-        options = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
-        browser = driver.chromium.launch(**options)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser):
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    faults = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-    yield page
-    page.close()
-    assert not faults, faults
-
-
-def shot(page, name):
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 
 
 def test_type_a_sentence_see_the_translation_and_who_looked_at_whom(page, served, trained):
