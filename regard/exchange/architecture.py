@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from ..batch import Asked
 from ..errors import RunError
 from .rules import Rule
 
@@ -29,7 +30,7 @@ class Architecture(NamedTuple):
     settings: Callable[[Config, set[str]], object]  # their config and tensor names -> our settings
     config: Callable[[Any], Config]  # our settings -> their config, or a refusal
     body: Callable[[Any, str], Iterable[Rule]]  # settings, prefix -> names
-    head: Callable[[Any, str, str], Iterable[Rule]]  # settings, task kind, prefix -> names
+    head: Callable[[Any, type[Asked], str], Iterable[Rule]]  # settings, asked, prefix -> names
     classes: dict[str, str]  # their class -> our task; the first of a task is written
     repeats: tuple[str, ...] = ()  # endings of tensors that say again what another says, or nothing
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ..batch import Asked, Hidden, Label, Nothing, Span, Tags
 from ..models.bert import BERTSettings
 from .architecture import (
     Architecture,
@@ -95,24 +96,24 @@ def first_by_tanh(s: BERTSettings) -> None:
     must(s.pooler != "relu", "model.pooler='relu'")
 
 
-def bert_head(s: BERTSettings, task: str, prefix: str) -> Iterable[Rule]:
-    if task == "classify":
+def bert_head(s: BERTSettings, asked: type[Asked], prefix: str) -> Iterable[Rule]:
+    if asked is Label:
         first_by_tanh(s)
-    if s.pooler != "none" or task == "classify":
+    if s.pooler != "none" or asked is Label:
         yield from layer("pooler.0", f"{prefix}pooler.dense")
-    if task == "masked":
+    if asked is Hidden:
         yield from layer("transform.0", "cls.predictions.transform.dense")
         yield from layer("transform.2", "cls.predictions.transform.LayerNorm")
         yield same("output.bias", "cls.predictions.bias")
         if s.pooler != "none":
             yield from layer("next", "cls.seq_relationship")
-    yield from _output(task, "classifier")
+    yield from _output(asked, "classifier")
 
 
-def _output(task: str, classifier: str) -> Iterable[Rule]:
-    if task in ("classify", "tag"):
+def _output(asked: type[Asked], classifier: str) -> Iterable[Rule]:
+    if asked in (Label, Tags):
         yield from layer("output", classifier)
-    elif task == "answer":
+    elif asked is Span:
         yield from layer("output", "qa_outputs")
 
 
@@ -142,18 +143,18 @@ def roberta_body(s: BERTSettings, prefix: str) -> Iterable[Rule]:
     return bert_body(s, prefix, offset=2)
 
 
-def roberta_head(s: BERTSettings, task: str, prefix: str) -> Iterable[Rule]:
-    if task == "classify":
+def roberta_head(s: BERTSettings, asked: type[Asked], prefix: str) -> Iterable[Rule]:
+    if asked is Label:
         first_by_tanh(s)
         yield from layer("pooler.0", "classifier.dense")
     elif s.pooler != "none":
-        must(task == "embed", "a pooler and this task")
+        must(asked is Nothing, "a pooler and this task")
         yield from layer("pooler.0", f"{prefix}pooler.dense")
-    if task == "masked":
+    if asked is Hidden:
         yield from layer("transform.0", "lm_head.dense")
         yield from layer("transform.2", "lm_head.layer_norm")
         yield same("output.bias", "lm_head.bias")
-    yield from _output(task, "classifier.out_proj" if task == "classify" else "classifier")
+    yield from _output(asked, "classifier.out_proj" if asked is Label else "classifier")
 
 
 ROBERTA = Architecture(
@@ -214,15 +215,15 @@ def distilbert_body(s: BERTSettings, prefix: str) -> Iterable[Rule]:
         yield from layer(f"{ours}.feedforward_residual.norm", f"{theirs}.output_layer_norm")
 
 
-def distilbert_head(s: BERTSettings, task: str, prefix: str) -> Iterable[Rule]:
-    if task == "classify":
+def distilbert_head(s: BERTSettings, asked: type[Asked], prefix: str) -> Iterable[Rule]:
+    if asked is Label:
         must_be(s, pool="first", pooler="relu")
         yield from layer("pooler.0", "pre_classifier")
-    elif task == "masked":
+    elif asked is Hidden:
         yield from layer("transform.0", "vocab_transform")
         yield from layer("transform.2", "vocab_layer_norm")
         yield same("output.bias", "vocab_projector.bias")
-    yield from _output(task, "classifier")
+    yield from _output(asked, "classifier")
 
 
 DISTILBERT = Architecture(

@@ -18,9 +18,11 @@ from .folder import must_be_new
 def write(run: Run, folder: Path) -> str:
     """Make a folder that CTranslate2 loads; a word on what it is."""
     must_be_new(folder)
-    task = run.recipe.task_kind
-    if task not in ("language", "translate", "text-to-text"):
-        raise RunError(f"{run.folder}: CTranslate2 writes text; a run for {task} is not for that.")
+    if not isinstance(run.task, Writes):
+        raise RunError(
+            f"{run.folder}: CTranslate2 writes text; a run for {run.recipe.task_kind} is not for "
+            "that."
+        )
     try:
         import transformers
         from ctranslate2.converters import TransformersConverter

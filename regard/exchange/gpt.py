@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from ..batch import Asked, Label
 from ..errors import RunError
 from ..models.gpt import GPTSettings
 from .architecture import (
@@ -21,8 +22,8 @@ from .architecture import (
 from .rules import Rule, attention, flipped, layer, same
 
 
-def head(s: GPTSettings, task: str, prefix: str) -> Iterable[Rule]:
-    if task == "classify":
+def head(s: GPTSettings, asked: type[Asked], prefix: str) -> Iterable[Rule]:
+    if asked is Label:
         yield same("output.weight", "score.weight")
     elif not s.tie:
         yield same("output.weight", "lm_head.weight")

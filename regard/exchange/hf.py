@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import config as recipes
-from ..batch import Ids, Label, Permuted, Running
+from ..batch import Asked, Hidden, Ids, Label, Nothing, Permuted, Running
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..tasks import TASKS, AnyTask
-from ..tasks.task import HasText, Imports, Labels, Streams, Writes
+from ..tasks.task import Embeds, HasText, Imports, Labels, Streams, Writes
 from ..text import Frame, Text
 from ..training import checkpoint
 from ..training.folder import Hold, clear
@@ -74,16 +74,16 @@ def without_repeats(
 
 
 def rules_of(
-    architecture: Architecture, settings: object, task: str, names: set[str] | None = None
+    architecture: Architecture, settings: object, asked: type[Asked], names: set[str] | None = None
 ) -> Iterable[Rule]:
     """Which tensor is which; where the names are known, with the prefix that they have."""
     prefix = architecture.prefix
     if names is None:
-        prefix = "" if task == "embed" else prefix
+        prefix = "" if asked is Nothing else prefix
     elif not any(name.startswith(prefix) for name in names):
         prefix = ""
     yield from architecture.body(settings, prefix)
-    yield from architecture.head(settings, task, prefix)
+    yield from architecture.head(settings, asked, prefix)
 
 
 # In.
@@ -122,13 +122,14 @@ def read(folder: Path, run: Path) -> str:
     task = make_task(recipe, texts, config, folder, shapes)
     with torch.device("meta"):
         blank = recipe.build(task.sizes)
-    weights = to_ours(rules_of(architecture, recipe.model, task_kind, set(shapes)), shapes, folder)
+    asked = task.sizes.asked
+    weights = to_ours(rules_of(architecture, recipe.model, asked, set(shapes)), shapes, folder)
     checkpoint.put_weights(blank, weights, folder)
 
     tensors = folders.as_floats(without_repeats(stored.tensors(), architecture, config))
     if tensors.keys() != shapes.keys():  # two that were taken for one have numbers of their own
         recipe = recipe_of(folder, run, architecture, task_kind, config, tensors)
-    rules = rules_of(architecture, recipe.model, task_kind, set(tensors))
+    rules = rules_of(architecture, recipe.model, asked, set(tensors))
     model = recipe.build(task.sizes)
     checkpoint.put_weights(model, to_ours(rules, tensors, folder), folder)
     count = sum(weight.numel() for weight in model.parameters())
@@ -207,7 +208,7 @@ def task_of(architecture: Architecture, config: Config, folder: Path) -> str:
 def with_pooling(folder: Path, settings: Any, task: str) -> tuple[Any, dict[str, object]]:
     """sentence-transformers folders say how a text's vectors become one."""
     modules = folder / "modules.json"
-    if task != "embed" or folders.find(folder, modules.name) is None:
+    if TASKS[task].gets != "vector" or folders.find(folder, modules.name) is None:
         return settings, {}
     try:
         named = [
@@ -318,7 +319,7 @@ def write(run: Run, folder: Path) -> str:
     settings: Any = run.model.settings
     if architecture in (MARIAN, PEGASUS) and settings.position == "sinusoid":
         weights = in_halves(weights)
-    tensors = to_theirs(rules_of(architecture, settings, run.recipe.task_kind), weights)
+    tensors = to_theirs(rules_of(architecture, settings, run.task.sizes.asked), weights)
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint.write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
     save_file(
@@ -328,7 +329,7 @@ def write(run: Run, folder: Path) -> str:
     # Segments are said only where the model tells them apart: others have no row for the second.
     told = ["token_type_ids"] if vars(settings).get("segments", 0) > 1 else []
     write_vocabulary(run, folder, config, ["input_ids", *told, "attention_mask"])
-    if run.recipe.task_kind == "embed":
+    if isinstance(run.task, Embeds):
         write_modules(run, folder)
     return f"{config_class(config)}, {sum(t.numel() for t in tensors.values()):,} parameters"
 
@@ -365,7 +366,7 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
         )
     architecture = ARCHITECTURES[choices[model]]
     named = [name for name, kind in architecture.classes.items() if kind == task]
-    if choices[model] == "bert" and task == "masked" and settings.pooler == "none":
+    if choices[model] == "bert" and run.task.sizes.asked is Hidden and settings.pooler == "none":
         named = named[1:]
     if not named:
         raise RunError(

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ..batch import Asked
 from ..models.transformer import TransformerSettings
 from .architecture import (
     Architecture,
@@ -97,7 +98,7 @@ def body(s: TransformerSettings, prefix: str) -> Iterable[Rule]:
             yield from layer(f"{side}_norm", f"{prefix}{side}.layer_norm")
 
 
-def head(s: TransformerSettings, task: str, prefix: str) -> Iterable[Rule]:
+def head(s: TransformerSettings, asked: type[Asked], prefix: str) -> Iterable[Rule]:
     if s.output_bias:
         yield Rule(("output.bias",), ("final_logits_bias",), lambda x: x, lambda x: (x[None],))
 

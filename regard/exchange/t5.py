@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..batch import Asked
 from ..models.t5 import T5Settings
 from .architecture import Architecture, Config, must_be, number, wanted
 from .rules import Rule, attention, layer, same
@@ -82,7 +83,7 @@ def body(s: T5Settings, prefix: str) -> Iterable[Rule]:
         yield from layer(f"{side}_norm", f"{side}.final_layer_norm", False)
 
 
-def head(s: T5Settings, task: str, prefix: str) -> Iterable[Rule]:
+def head(s: T5Settings, asked: type[Asked], prefix: str) -> Iterable[Rule]:
     if not s.tie:
         yield same("output.weight", "lm_head.weight")
 

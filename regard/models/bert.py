@@ -129,14 +129,14 @@ class BERT(Model):
 
     def encode(self, read: Tensors) -> tuple[Tensor, Tensor]:
         """-> (B, T, D), and how many of each row are real (B,)"""
-        x, lengths = self.embedding.enter(read)
+        x, lengths, bias = self.embedding.enter(read)
         positions = torch.arange(x.shape[1], device=x.device)
         mask = None if lengths is None else masks.padding(lengths, x.shape[1])
         if self.segments is not None and isinstance(read, Ids) and read.segments is not None:
             x = x + self.segments(read.segments.clamp_max(self.settings.segments - 1))
         x = self.dropout(self.embedding_norm(x))
         for block in self.blocks:
-            x = block(x, mask=mask, positions=positions)
+            x = block(x, mask=mask, bias=bias, positions=positions)
         if lengths is None:
             lengths = torch.full((len(x),), x.shape[1], device=x.device)
         return self.norm(x), lengths

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -10,14 +12,21 @@ from ..parts.embedding import Embedding
 from ..parts.position import NoPosition
 
 
+class Entered(NamedTuple):
+    """What is read, as a model meets it."""
+
+    vectors: Tensor  # (B, S, D)
+    lengths: Tensor | None = None  # (B,) how many of each row are real; None: all are
+    bias: Tensor | None = None  # (B or 1, H or 1, S, S) added to the scores of who looks at whom
+
+
 class Door(nn.Module):
     """What is read as vectors, one for each thing that can be looked at.
 
     A door is made of the sizes, a width, a position, a dropout and a scale, in that order.
     """
 
-    def enter(self, read: Tensors, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """-> vectors (B, S, D), and how many of each row are real (B,); None: all are"""
+    def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:
         raise NotImplementedError
 
 
@@ -34,10 +43,10 @@ class TokenDoor(Embedding, Door):
     ) -> None:
         super().__init__(sizes.source, width, position, dropout, scale)
 
-    def enter(self, read: Tensors, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:
         assert isinstance(read, Ids | Running | Permuted)
         lengths = read.lengths if isinstance(read, Ids) and not read.full else None
-        return self(read.ids, positions), lengths
+        return Entered(self(read.ids, positions), lengths)
 
 
 class PatchDoor(Door):
@@ -56,12 +65,12 @@ class PatchDoor(Door):
         self.cut = nn.Conv2d(channels, width, (height, across), (height, across))
         self.position, self.dropout = position, nn.Dropout(dropout)
 
-    def enter(self, read: Tensors, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:
         assert isinstance(read, Pixels)
         x = self.cut(read.values).flatten(2).transpose(1, 2)  # (B, S, D), row after row
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device)
-        return self.dropout(self.position.add(x, positions)), None
+        return Entered(self.dropout(self.position.add(x, positions)))
 
 
 DOORS: dict[type[Tensors], type[Door]] = {

@@ -100,7 +100,7 @@ class GPT(Stack):
         positions, mask = torch.arange(read.ids.shape[1], device=read.ids.device), None
         if isinstance(read, Running) and read.documents is not None:
             positions, mask = masks.places(read.documents), masks.same(read.documents)
-        x, _ = self.embedding.enter(read, positions)
+        x = self.embedding.enter(read, positions).vectors
         for block in self.blocks:
             x = block(x, mask=mask, causal=True, positions=positions)
         out: Tensor = self.norm(x)

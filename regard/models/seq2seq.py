@@ -138,7 +138,7 @@ class Seq2Seq(Model):
 
     def read(self, read: Tensors) -> tuple[Past, Source | None]:
         """The source as the decoder meets it: where it begins, and what it can look at."""
-        words, lengths = self.source.enter(read)  # (B, S, D)
+        words, lengths, _ = self.source.enter(read)  # (B, S, D)
         if lengths is None:
             lengths = torch.full((len(words),), words.shape[1], device=words.device)
         memory, lasts = self.reader(self.dropout(words), lengths)  # (B, S, W)

@@ -98,7 +98,7 @@ class T5(Model):
 
     def encode(self, read: Tensors) -> tuple[Tensor, Tensor]:
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""
-        x, lengths = self.embedding.enter(read)  # (B, S, D)
+        x, lengths, _ = self.embedding.enter(read)  # (B, S, D)
         mask = masks.real(x, lengths)
         places = torch.arange(x.shape[1], device=x.device)
         bias = self.encoder_bias(places, places)

@@ -99,11 +99,11 @@ class Transformer(Model):
 
     def encode(self, read: Tensors) -> tuple[Tensor, Tensor]:
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""
-        x, lengths = self.source.enter(read)  # (B, S, D)
+        x, lengths, bias = self.source.enter(read)  # (B, S, D)
         mask = masks.real(x, lengths)
         positions = torch.arange(x.shape[1], device=x.device)
         for block in self.encoder:
-            x = block(x, mask=mask, positions=positions)
+            x = block(x, mask=mask, bias=bias, positions=positions)
         return self.encoder_norm(x), mask
 
     def start(self, batch: Batch[Tensors, Words]) -> State[Cache]:

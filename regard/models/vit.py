@@ -83,7 +83,7 @@ class ViT(Model):
 
     def encode(self, read: Tensors) -> Tensor:
         """The token, where there is one, and the patches, row after row.  -> (B, S, D)"""
-        x, _ = self.embedding.enter(read)
+        x = self.embedding.enter(read).vectors
         if self.token is not None:
             x = torch.cat((self.token.expand(len(x), -1, -1), x), 1)
         positions = torch.arange(x.shape[1], device=x.device)
