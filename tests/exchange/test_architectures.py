@@ -134,7 +134,7 @@ def ours(other):
     model = MODELS[architecture.model](
         Sizes(V, V, True, classes, Running if task == "language" else Ids, ASKED[task]), settings
     ).eval()
-    rules = list(rules_of(architecture, settings, task, set(tensors)))
+    rules = list(rules_of(architecture, settings, ASKED[task], set(tensors)))
     weights = to_ours(rules, tensors, "here")
     own = dict(model.named_parameters())
     assert weights.keys() == own.keys()

@@ -77,7 +77,7 @@ def served(folders):
     server.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
     if CHROMIUM is None:
         why = "no chromium here: the page was not tried in a browser (apt-get install chromium)"

@@ -76,6 +76,7 @@ def test_drop_a_picture_and_see_where_the_model_looked(page, colours):
     assert page.inner_text("#views").strip()
     shot(page, "picture")
     page.goto(server.url)
+    page.wait_for_selector("#drop")
     page.evaluate(
         """async raw => {
           const bytes = Uint8Array.from(atob(raw), one => one.charCodeAt(0));
