@@ -80,7 +80,7 @@ class Writes(Protocol):
 
 
 @runtime_checkable
-class Writer(Writes, Protocol):
+class WritingModel(Writes, Protocol):
     """A model that writes."""
 
     longest: int | None
@@ -90,7 +90,7 @@ class Writer(Writes, Protocol):
 
 
 @runtime_checkable
-class WritesOn(Writer, Protocol):
+class WritesOn(WritingModel, Protocol):
     """A model that writes on from a text, of which it can read several tokens at once."""
 
     def extend(self, tokens: Tensor, state: Any) -> tuple[Tensor, AnyState]:

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ..model import AnyBatch, AnyState, Model, Writer, WritesOn
+from ..model import AnyBatch, AnyState, Model, WritesOn, WritingModel
 from ..parts.state import Cache
 from .beam import Beam
 from .graph import InPlace
+from .request import Done, Group, OngoingRequest, Request, Token
 from .rows import EngineRows
-from .running import Done, Group, Request, Running, Token
 from .settings import Hypothesis
 from .stepper import fitting
 
@@ -105,7 +105,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Model | Writer,
+        model: Model | WritingModel,
         prompt: Callable[[Tensor], AnyBatch] | None = None,
         most_rows: int = 64,
         most_waiting: int = 256,
@@ -119,7 +119,7 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self.jobs: deque[Job] = deque()
         self.job: Job | None = None  # the one that is being done
-        self.running: list[Running] = []
+        self.running: list[OngoingRequest] = []
         self.groups: list[Group] | None = None  # None: who runs has changed
         self.rows = EngineRows(self.device)
         self.step = InPlace(model)
@@ -160,9 +160,9 @@ class Engine:
         return job
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> WritingModel:
         """The model, where it writes; one that does not is only ever called."""
-        assert isinstance(self.model, Writer)
+        assert isinstance(self.model, WritingModel)
         return self.model
 
     @property
@@ -290,7 +290,7 @@ class Engine:
         if not request.cancelled:
             last = int(request.limits.prompt[0, -1])
             places = self.rows.add(state, last, request.rows)
-            self.running.append(Running(request, places))
+            self.running.append(OngoingRequest(request, places))
             self.groups = None
         return count
 
@@ -343,7 +343,7 @@ class Engine:
     def _step(self) -> None:
         """One token for every row."""
         if self.groups is None:
-            by_kind: dict[Hashable, list[Running]] = {}
+            by_kind: dict[Hashable, list[OngoingRequest]] = {}
             for running in self.running:
                 if running.beam is None:
                     by_kind.setdefault(running.kind, []).append(running)
@@ -384,7 +384,7 @@ class Engine:
 
     def _tell(self, group: Group, told: list[Token]) -> None:
         """Each of a group's rows its token; answers that end leave."""
-        ended: dict[Running, list[int]] = {}
+        ended: dict[OngoingRequest, list[int]] = {}
         for (running, copy), token in zip(group.rows, told, strict=True):
             tell(running.request, token)
             if running.add(copy, token.id, token.score):
@@ -395,7 +395,7 @@ class Engine:
             answers = [running.answers[copy] for copy in sorted(running.answers)]
             self._leave(running, rows, answers if whole else None)
 
-    def _follow(self, grown: list[tuple[Running, Beam, Tensor]]) -> None:
+    def _follow(self, grown: list[tuple[OngoingRequest, Beam, Tensor]]) -> None:
         """Rows of beams take over from those that they go on from."""
         sources, targets = list[int](), list[int]()
         for running, beam, rows in grown:
@@ -405,7 +405,9 @@ class Engine:
                 self.rows.last[running.places] = beam.written[:, -1]
         self.rows.copy(sources, targets)
 
-    def _leave(self, running: Running, rows: list[int], answers: list[Hypothesis] | None) -> None:
+    def _leave(
+        self, running: OngoingRequest, rows: list[int], answers: list[Hypothesis] | None
+    ) -> None:
         """Some rows of a request leave; with the last of them, the request does."""
         gone = [running.places[row] for row in rows]
         stay = [row for row in range(len(running.places)) if row not in rows]

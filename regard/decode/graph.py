@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..model import AnyBatch, AnyState, Model, Writer, Writes
+from ..model import AnyBatch, AnyState, Model, Writes, WritingModel
 from ..parts.block import compiled_steps
 from .rows import CacheRows, EngineRows, power_of_two
 from .settings import Settings
@@ -43,7 +43,7 @@ class Captured:
     It serves one decoding at a time: the state that it steps is the one that it last started.
     """
 
-    def __init__(self, model: Writer, compiled: bool = False) -> None:
+    def __init__(self, model: WritingModel, compiled: bool = False) -> None:
         self.model = model
         # What is captured may be compiled first: fewer and larger kernels, after some seconds.
         self.compiled = compiled
@@ -122,8 +122,8 @@ class InPlace:
     are go through, as many as the next power of two.
     """
 
-    def __init__(self, model: Model | Writer) -> None:
-        self.writer = model if isinstance(model, Writer) else None
+    def __init__(self, model: Model | WritingModel) -> None:
+        self.writer = model if isinstance(model, WritingModel) else None
         self.met: Counter[tuple[object, ...]] = Counter()
         self.graphs: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.pool: object = None
@@ -195,12 +195,12 @@ def capturing() -> Iterator[Callable[..., Any]]:
         torch.set_autocast_cache_enabled(cached)
 
 
-def with_cuda_graphs(model: Model | Writer, settings: Settings) -> Writes:
+def with_cuda_graphs(model: Model | WritingModel, settings: Settings) -> Writes:
     """The model with its steps captured where that can be: on a GPU, while nobody watches.
 
     What is captured is kept with the model, so that the next batch of those shapes finds it.
     """
-    assert isinstance(model, Writer), "only what writes can be decoded"
+    assert isinstance(model, WritingModel), "only what writes can be decoded"
     off = settings.compile == "off" or next(model.parameters()).device.type != "cuda"
     if off or _watched(model):
         return model
@@ -211,5 +211,5 @@ def with_cuda_graphs(model: Model | Writer, settings: Settings) -> Writes:
     return captured
 
 
-def _watched(model: Writer) -> bool:
+def _watched(model: WritingModel) -> bool:
     return any(part._forward_hooks for part in model.modules())

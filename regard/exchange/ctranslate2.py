@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RunError
-from ..tasks.task import Writes
+from ..tasks.task import WritesText
 from ..training.checkpoint import write_text
 from ..training.run import Run
 from . import hf
@@ -18,7 +18,7 @@ from .folder import must_be_new
 def write(run: Run, folder: Path) -> str:
     """Make a folder that CTranslate2 loads; a word on what it is."""
     must_be_new(folder)
-    if not isinstance(run.task, Writes):
+    if not isinstance(run.task, WritesText):
         raise RunError(
             f"{run.folder}: CTranslate2 writes text; a run for {run.recipe.task_kind} is not for "
             "that."
@@ -72,7 +72,7 @@ def how_to_ask(run: Run) -> dict[str, Any]:
     Everything else that it is not told here is as the run has it.
     """
     decode, text = run.recipe.decode, hf.texts_of(run)[-1]
-    assert isinstance(run.task, Writes)
+    assert isinstance(run.task, WritesText)
     never = run.task.never_written
     length = "max_length" if run.task.writes_on else "max_decoding_length"
     options: dict[str, object] = {

@@ -18,7 +18,7 @@ from ..batch import Asked, Hidden, Ids, Label, Nothing, Permuted, Running
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..tasks import TASKS, AnyTask
-from ..tasks.task import Embeds, HasText, Imports, Labels, Streams, Writes
+from ..tasks.task import Embeds, HasText, Imports, Labels, Streams, WritesText
 from ..text import Frame, Text
 from ..training import checkpoint
 from ..training.folder import Hold, clear
@@ -434,7 +434,7 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
     about |= {"model_max_length": run.model.longest or 10**9, "clean_up_tokenization_spaces": False}
     about["model_input_names"] = list(inputs)
     checkpoint.write_text(folder / "tokenizer_config.json", json.dumps(about, indent=2) + "\n")
-    if isinstance(task, Writes):
+    if isinstance(task, WritesText):
         said = generation(run, config)
         checkpoint.write_text(folder / "generation_config.json", json.dumps(said, indent=2) + "\n")
 
@@ -458,7 +458,7 @@ def generation(run: Run, config: Config) -> dict[str, object]:
         if vars(decode)[key] != vars(usual)[key]:
             said[key] = vars(decode)[key]
     # What is never written here is not written there.
-    assert isinstance(run.task, Writes)
+    assert isinstance(run.task, WritesText)
     if banned := run.task.never_written:
         said |= {"bad_words_ids": [[i] for i in banned], "renormalize_logits": True}
     return said

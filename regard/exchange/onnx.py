@@ -45,7 +45,7 @@ class Reader(Encoder):
         return super().forward(ids, mask, torch.zeros_like(ids))
 
 
-class Writer(Encoder):
+class NextToken(Encoder):
     """input_ids -> scores of the token after each."""
 
     inputs = ("input_ids",)
@@ -126,7 +126,7 @@ def kind_of(run: Run) -> type[Encoder]:
     if model == "bert":
         return Encoder if run.recipe.model.segments > 1 else Reader
     if model == "gpt":
-        return Judge if run.task.sizes.asked is Label else Writer
+        return Judge if run.task.sizes.asked is Label else NextToken
     if model in ("transformer", "t5"):
         return Translator
     raise RunError(

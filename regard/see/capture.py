@@ -19,7 +19,7 @@ from ..errors import InputError
 from ..parts import mask as masks
 from ..parts.score import Dot
 from ..parts.watch import attentions, choose, record_inputs, watch
-from ..tasks.task import Axis, Traces, Writes
+from ..tasks.task import Axis, Traces, WritesText
 from ..training.run import Run
 from . import figure, generation, page
 from .save import save
@@ -176,7 +176,7 @@ def look(
             drawn = replace(drawn, column_kind=across.kind, column_shape=across.shape)
             looks.append(replace(drawn, **more))
     written: dict[str, object] | None = None
-    if isinstance(run.task, Writes):
+    if isinstance(run.task, WritesText):
         written = {"steps": generation.steps(run.task, logits, batch, sides["outputs"].names)}
         if tree := generation.search(run.model, run.task, given, decode):
             written["beam"] = tree

@@ -8,14 +8,14 @@ from ..decode import Settings as Decode
 from ..decode import follow, with_cuda_graphs
 from ..decode.beam import Beam
 from ..model import AnyBatch, Model
-from ..tasks.task import Writes
+from ..tasks.task import WritesText
 from ..text import Text
 
 LIKELY = 5  # candidates shown for each token
 
 
 def steps(
-    task: Writes, logits: Tensor, batch: AnyBatch, names: list[str]
+    task: WritesText, logits: Tensor, batch: AnyBatch, names: list[str]
 ) -> list[dict[str, object]]:
     """Each written token with its probability and the likeliest at its place.  logits (1, T, V)"""
     text, labels = task.written, batch.asked.labels[0].tolist()
@@ -66,7 +66,9 @@ class Tree:
         self.rows = [rows.get(rank, self.rows[rank]) for rank in range(len(self.rows))]
 
 
-def search(model: Model, task: Writes, given: object, decode: Decode) -> dict[str, object] | None:
+def search(
+    model: Model, task: WritesText, given: object, decode: Decode
+) -> dict[str, object] | None:
     """The beam of one source as a tree; None where no beam was asked for."""
     if decode.kind != "beam" or decode.num_beams < 2 or task.writes_on:
         return None

@@ -21,7 +21,7 @@ from ..decode.engine import Done, Engine, Request, Token
 from ..errors import InputError
 from ..see.run import Run
 from ..tasks.growing import Growing
-from ..tasks.task import Writes
+from ..tasks.task import WritesText
 from ..tasks.writer import as_prompt
 from ..tasks.writing import GREEDY
 from ..text import Text
@@ -58,7 +58,7 @@ class ServedRun:
         self.run, self.limits, self.task = run, limits, run.task
         self.name = run.folder.resolve().name
         self.kind = run.recipe.task_kind
-        self.writer = run.task if isinstance(run.task, Writes) else None
+        self.writer = run.task if isinstance(run.task, WritesText) else None
         self.writes_on = self.writer is not None and self.writer.writes_on
         self.engine = Engine(
             run.model,
@@ -157,7 +157,7 @@ class ServedRun:
         return ids
 
     def read_inputs(
-        self, writer: Writes, inputs: Sequence[object], decode: Decode
+        self, writer: WritesText, inputs: Sequence[object], decode: Decode
     ) -> list[list[int]]:
         """The tokens of what /predict is given: as in the shell, and no more than may be."""
         found = [
@@ -311,7 +311,7 @@ class ServedRun:
         return [{**answer, "seconds": seconds, **more} for answer in found]
 
     async def _written(
-        self, writer: Writes, inputs: Sequence[Any], decode: Decode
+        self, writer: WritesText, inputs: Sequence[Any], decode: Decode
     ) -> list[dict[str, object]]:
         def read() -> list[list[int]]:
             found = self.read_inputs(writer, inputs, decode)

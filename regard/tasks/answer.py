@@ -37,7 +37,7 @@ from .texts import TextTask, TokenRow, windows
 Place = tuple[int, int]  # from a character, up to another
 
 
-class Asked(NamedTuple):
+class QuestionIds(NamedTuple):
     """A question and its text as tokens, with their characters in the text."""
 
     question: list[int]
@@ -133,12 +133,14 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
 
     # Batches: whole texts in the store; a long one is cut into windows when it is read.
 
-    def tokenise(self, pairs: Sequence[tuple[str, str]]) -> list[Asked]:
+    def tokenise(self, pairs: Sequence[tuple[str, str]]) -> list[QuestionIds]:
         s = self.settings
         asked = self.text.encode([question for question, _ in pairs])
         told = self.text.encode_with_places([context for _, context in pairs])
         most = min(s.question, s.context // 2)
-        return [Asked(q[:most], ids, places) for q, (ids, places) in zip(asked, told, strict=True)]
+        return [
+            QuestionIds(q[:most], ids, places) for q, (ids, places) in zip(asked, told, strict=True)
+        ]
 
     @property
     def fields(self) -> Mapping[str, StoreField]:
@@ -161,9 +163,9 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
                 ],
             }
 
-    def stored_question(self, store: Store, row: int) -> Asked:
+    def stored_question(self, store: Store, row: int) -> QuestionIds:
         places = [(start, end) for start, end in store.array("places", row).tolist()]
-        return Asked(store.row("question", row), store.row("ids", row), places)
+        return QuestionIds(store.row("question", row), store.row("ids", row), places)
 
     def pieces(self, sizes: Sequence[tuple[int, int]]) -> Rows:
         """Every window of texts of which question and text have so many tokens.
@@ -183,7 +185,7 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
         sides = (store.lengths(name)[:most].tolist() for name in ("question", "ids"))
         return self.pieces(list(zip(*sides, strict=True)))
 
-    def piece(self, asked: Asked, start: int, end: int) -> Window:
+    def piece(self, asked: QuestionIds, start: int, end: int) -> Window:
         f = self.text.frame
         first = len(f.first) + len(asked.question) + len(f.between)
         row = self.frame(asked.question, asked.ids[start:end], self.settings.context)
@@ -227,7 +229,7 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
 
     # Answers.
 
-    def found(self, model: Model, asked: Sequence[Asked], budget: int) -> list[Found | None]:
+    def found(self, model: Model, asked: Sequence[QuestionIds], budget: int) -> list[Found | None]:
         """The best answer of all windows; None where none is better."""
         table = self.pieces([(len(one.question), len(one.ids)) for one in asked]).tolist()
         pieces = [self.piece(asked[row], start, end) for row, start, end, _ in table]

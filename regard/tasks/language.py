@@ -24,7 +24,7 @@ from ..model import Model
 from ..text import PAD, Text, learn
 from ..text import Settings as TextSettings
 from .task import Axis, Measured, Rng, Scores, Sections
-from .writer import Writer
+from .writer import ContinuationTask
 
 STREAMS = 10  # strips that validation data are read in while training; a final score reads one
 
@@ -47,7 +47,7 @@ class LanguageSettings:
     ] = 0
 
 
-class Language(Writer[LanguageSettings, running.Piece, Cut | Packs]):
+class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
     """One stream of tokens; scored by perplexity; answers with how a text goes on."""
 
     Settings: ClassVar[type] = LanguageSettings

@@ -48,7 +48,7 @@ class MaskedSettings:
     whole_words: Annotated[bool, "hide all pieces of a word or none"] = False
 
 
-SWEPT = 16  # rows that are scored at a time
+SCORED_ROWS = 16  # rows that are scored at a time
 
 
 class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
@@ -159,11 +159,11 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
         self, store: Store, budget: int, thorough: bool = False
     ) -> Iterator[Batch[Ids, Hidden]]:
         """Every piece once, always the same words hidden, whatever the budget."""
-        plan = Halves(store, self.settings.next, SWEPT, self.room, 0)
+        plan = Halves(store, self.settings.next, SCORED_ROWS, self.room, 0)
         rng = np.random.default_rng(0)
         drawn = [plan.row(piece, rng) for piece in plan.pieces]
-        for first in range(0, len(drawn), SWEPT):
-            rows = drawn[first : first + SWEPT]
+        for first in range(0, len(drawn), SCORED_ROWS):
+            rows = drawn[first : first + SCORED_ROWS]
             own = [np.random.default_rng((0, first + i)) for i in range(len(rows))]
             yield self.batch(store, rows, own)
 

@@ -39,7 +39,7 @@ from .texts import TextTask, TokenRow, windows
 Scheme = Literal["iob1", "bio", "plain"]
 
 
-class Words(NamedTuple):
+class TaggedIds(NamedTuple):
     """A sentence's tokens, and which of them begin which words."""
 
     ids: list[int]
@@ -137,7 +137,7 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
 
     # Batches: whole sentences in the store; a long one is cut into windows when it is read.
 
-    def tokenise(self, sentences: Sequence[Sequence[str]]) -> list[Words]:
+    def tokenise(self, sentences: Sequence[Sequence[str]]) -> list[TaggedIds]:
         encoded = self.text.encode_with_places([" ".join(words) for words in sentences])
         found = []
         for words, (ids, places) in zip(sentences, encoded, strict=True):
@@ -145,7 +145,7 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
             # By its last character: a token may take the space before its word along.
             owner = [int(np.searchsorted(ends, end - 1, "right")) for _, end in places]
             begins = [i for i, o in enumerate(owner) if i == 0 or o != owner[i - 1]]
-            found.append(Words(ids, begins, [owner[i] for i in begins]))
+            found.append(TaggedIds(ids, begins, [owner[i] for i in begins]))
         return found
 
     @property
@@ -239,7 +239,7 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
     # Answers.
 
     def tagged(
-        self, model: Model, sentences: Sequence[tuple[Words, int]], budget: int
+        self, model: Model, sentences: Sequence[tuple[TaggedIds, int]], budget: int
     ) -> list[list[int]]:
         """Tags of each sentence's words, of which it has so many; in a window, those farther from
         its edges know more."""
@@ -333,7 +333,9 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
         lenient, strict, words = Entities(), Entities(strict=True), Confusion(len(self.labels))
         for rows in chunks(range(min(most, store.rows))):
             right = [store.row("tags", row) for row in rows]
-            kept = [Words(*(store.row(n, row) for n in ("ids", "begins", "words"))) for row in rows]
+            kept = [
+                TaggedIds(*(store.row(n, row) for n in ("ids", "begins", "words"))) for row in rows
+            ]
             given = self.tagged(model, list(zip(kept, map(len, right), strict=True)), budget)
             for wanted, told in zip(right, given, strict=True):
                 words.add(wanted, told)

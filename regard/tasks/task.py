@@ -280,7 +280,7 @@ class Traces(Protocol):
 
 
 @runtime_checkable
-class Writes(Protocol):
+class WritesText(Protocol):
     """It answers token by token; all decoding goes through this."""
 
     @property
@@ -320,7 +320,7 @@ class Writes(Protocol):
 
 
 @runtime_checkable
-class Streams(Writes, Protocol):
+class Streams(WritesText, Protocol):
     """It gives out its answer as it comes, and tells how likely a text is."""
 
     def predict(

@@ -25,7 +25,7 @@ from .vocabulary import OneVocabulary
 PIECE = 512  # tokens read at a time where the model sets no limit
 
 
-class Writer(OneVocabulary[S, R, P]):
+class ContinuationTask(OneVocabulary[S, R, P]):
     """Prompts in, continuations out: at once, as they come, or behind a draft.
 
     `begins` says whether a text stands behind the end of another, `lines` whether its lines do.

@@ -29,7 +29,7 @@ from .folder import CARD, Hold, clear, foreign, give_up_aside, put_aside, put_ba
 from .loop import BEST, fit
 from .prepare import ANY_LENGTH, prepare_part
 from .recipe import Recipe, read_run
-from .validate import sweep_loss
+from .validate import store_loss
 
 
 class Run:
@@ -120,7 +120,7 @@ class Run:
         began = time.perf_counter()
         on = on or part_to_score(self.recipe) or "test"
         part = self.data(on)
-        swept = sweep_loss(
+        loss = store_loss(
             self.task, self.model, part.store, self.recipe.train, self.device, None, thorough=True
         )
         scores: dict[str, object] = {
@@ -128,8 +128,8 @@ class Run:
             "set": fingerprint(part.examples.files),
             "headline": self.task.metric,
             "higher_is_better": self.task.higher_is_better,
-            **swept.parts,
-            **self.task.evaluate(self.model, part, self.recipe.decode, swept.measured),
+            **loss.parts,
+            **self.task.evaluate(self.model, part, self.recipe.decode, loss.measured),
             "left_out": part.skipped,
             "seconds": round(time.perf_counter() - began, 2),
         }

@@ -36,17 +36,17 @@ def validate(
         return None
     model.eval()
     began = time.perf_counter()
-    swept = sweep_loss(task, model, data.store, recipe.train, world.device, precision)
-    scores: Scores = {"loss": round(swept.mean, 5), **swept.parts}
+    loss = store_loss(task, model, data.store, recipe.train, world.device, precision)
+    scores: Scores = {"loss": round(loss.mean, 5), **loss.parts}
     if LOSSES[task.loss] is TokenLoss:
-        scores["perplexity"] = round(float(np.exp(min(swept.mean, 700.0))), 4)
+        scores["perplexity"] = round(float(np.exp(min(loss.mean, 700.0))), 4)
     count = recipe.train.evaluate_examples
     if count and world.leads:
         with precision or nullcontext():
             scores |= task.quick_scores(model, data, recipe.decode, count)
     scores["seconds"] = round(time.perf_counter() - began, 3)
     model.train()
-    worth = -swept.mean
+    worth = -loss.mean
     if recipe.train.best_by == "metric" and task.metric in scores:
         worth = scores[task.metric] * (1 if task.higher_is_better else -1)
     worth = world.told(worth)  # only rank 0 has answered and scored; all must agree
@@ -55,7 +55,7 @@ def validate(
     return Scored(progress.step, scores, best)
 
 
-class Swept(NamedTuple):
+class StoreLoss(NamedTuple):
     """A loss over a whole store, and the means of its parts where it has several."""
 
     mean: float
@@ -68,7 +68,7 @@ class Swept(NamedTuple):
 
 
 @torch.no_grad()
-def sweep_loss(
+def store_loss(
     task: AnyTask,
     model: Model,
     store: Store,
@@ -76,7 +76,7 @@ def sweep_loss(
     device: torch.device,
     precision: torch.autocast | None,
     thorough: bool = False,
-) -> Swept:
+) -> StoreLoss:
     """The loss over a whole store."""
     loss = LOSSES[task.loss]()
     total = torch.zeros((), dtype=torch.float64, device=device)
@@ -92,4 +92,4 @@ def sweep_loss(
     sums = total.view(-1).tolist()
     means = [value / max(count, 1) for value, count in zip(sums, counts, strict=False)]
     parts = {name: round(mean, 5) for name, mean in zip(loss.parts, means, strict=False)}
-    return Swept(sum(means), counts[0], parts)
+    return StoreLoss(sum(means), counts[0], parts)

@@ -67,7 +67,7 @@ class Request:
         return read + self.limits.prompt.shape[1] + int(self.limits.longest[0])
 
 
-class Running:
+class OngoingRequest:
     """A request in the batch: its rows, and what each has written."""
 
     def __init__(self, request: Request, places: list[int]) -> None:
@@ -119,7 +119,7 @@ class Group:
     Only what is told leaves the device, in one piece.
     """
 
-    def __init__(self, members: Sequence[Running], device: torch.device) -> None:
+    def __init__(self, members: Sequence[OngoingRequest], device: torch.device) -> None:
         self.members, self.device = members, device
         self.rows = [(running, copy) for running in members for copy in running.copies]
         self.places = [place for running in members for place in running.places]
