@@ -128,9 +128,12 @@ class Story(Tensors):
 
 @dataclass(frozen=True)
 class Pixels(Tensors):
-    """Pictures of one size, as numbers around zero."""
+    """Pictures of one size; bytes, or numbers around zero."""
 
     values: Tensor  # (B, C, H, W)
+    changes: Tensor | None = None  # (B, columns of parts/augment.py) what is done to each
+    others: Tensor | None = None  # (B, C, H, W) what each is mixed with
+    coloured: bool = False  # whether changes say anything of RandAugment
 
 
 # What is asked.
@@ -235,6 +238,8 @@ class Label(Asked):
 
     label: Tensor  # (B,) class; (B, C) which hold, as 0 and 1; or (B,) number
     weight: Tensor  # (B,) how much each example counts
+    other: Tensor | None = None  # (B,) the class of what it is mixed with
+    share: Tensor | None = None  # (B,) how much of it is its own
 
     @property
     def labels(self) -> Tensor:
@@ -356,6 +361,8 @@ class Sizes:
     asked: type[Asked] = Words  # what is asked of it
     item: tuple[int, ...] = ()  # the shape of what becomes one vector, where it is no id: a patch
     grid: tuple[int, ...] = ()  # how many of them lie beside and below each other
+    stem: str = "linear"  # how a patch becomes a vector
+    colours: tuple[tuple[float, ...], ...] = ()  # mean and spread of each channel's numbers
 
 
 class ModelOutput(NamedTuple):

@@ -230,7 +230,7 @@ def test_it_answers_is_judged_and_looked_into(made):
         assert report.looks and all(
             np.allclose(look.weights.sum(-1), 1, atol=1e-4) for look in report.looks
         )
-    if isinstance(run.task, capabilities.Writes):
+    if isinstance(run.task, capabilities.WritesText):
         assert isinstance(run.model, Writes)
         assert isinstance(run.model, WritesOn) == run.task.writes_on
     if isinstance(run.task, capabilities.Streams):

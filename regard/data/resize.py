@@ -44,6 +44,11 @@ def inside(pixels: Pixels, size: int, fill: int = 0) -> Pixels:
     return found
 
 
+def stretch(pixels: Pixels, size: int) -> Pixels:
+    """The whole of a picture, made square.  (C, H, W) -> (C, size, size)"""
+    return resize(pixels, size, size)
+
+
 def as_floats(pixels: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
     """Bytes as numbers around zero, by the mean and the spread of each colour.  (B, C, H, W)"""
     scaled = pixels.float() / 255

@@ -33,6 +33,10 @@ class Architecture(NamedTuple):
     head: Callable[[Any, type[Asked], str], Iterable[Rule]]  # settings, asked, prefix -> names
     classes: dict[str, str]  # their class -> our task; the first of a task is written
     repeats: tuple[str, ...] = ()  # endings of tensors that say again what another says, or nothing
+    picture: Callable[[Config], dict[str, object]] | None = (
+        None  # for [picture]; None: it reads text
+    )
+    spelled: tuple[tuple[str, str], ...] = ()  # patterns of names, and how they were spelled before
 
 
 def shown(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
@@ -18,7 +19,7 @@ from ..batch import Asked, Hidden, Ids, Label, Nothing, Permuted, Running
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..tasks import TASKS, AnyTask
-from ..tasks.task import Embeds, HasText, Imports, Labels, Streams, WritesText
+from ..tasks.task import Embeds, HasText, Imports, ImportsPictures, Labels, Streams, WritesText
 from ..text import Frame, Text
 from ..training import checkpoint
 from ..training.folder import Hold, clear
@@ -32,6 +33,7 @@ from .gpt import GPT2, LLAMA
 from .marian import MARIAN, PEGASUS, in_halves
 from .rules import Rule, Weights, to_ours, to_theirs
 from .t5 import T5
+from .vit import DEIT, PREPROCESSOR, VIT, preprocessor
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
@@ -42,6 +44,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "t5": T5,
     "marian": MARIAN,
     "pegasus": PEGASUS,
+    "vit": VIT,
+    "deit": DEIT,
 }
 # How sentence-transformers calls our ways of pooling.
 POOLING = {
@@ -57,6 +61,8 @@ def without_repeats(
     tied = config.get("tie_word_embeddings", architecture is not LLAMA)
     found = {}
     for name, tensor in tensors.items():
+        for new, before in architecture.spelled:
+            name = re.sub(new, before, name)
         # What is tied may be said twice, but not in two ways.
         if (
             name == "lm_head.weight"
@@ -100,6 +106,8 @@ def read(folder: Path, run: Path) -> str:
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise RunError(f"{run}: a run needs a folder of its own, but this one holds something.")
     config = folders.read_config(folder)
+    if folders.find(folder, PREPROCESSOR.name) is not None:
+        config["preprocessor"] = folders.read_json(folder, PREPROCESSOR.name)
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise RunError(
@@ -118,7 +126,7 @@ def read(folder: Path, run: Path) -> str:
             f"{folder / 'config.json'}: each of {depth} blocks must have tensors, but there are "
             f"{len(shapes)} in all."
         )
-    texts = vocabulary.read(folder, kind, config)
+    texts = vocabulary.read(folder, kind, config) if architecture.picture is None else []
     task = make_task(recipe, texts, config, folder, shapes)
     with torch.device("meta"):
         blank = recipe.build(task.sizes)
@@ -178,7 +186,10 @@ def recipe_of(
         ) from error
     settings, more = with_pooling(folder, settings, task)
     name = run.resolve().name
-    return make_recipe(name, task, architecture.model, settings, config, more)
+    sections = (
+        {"text": {}} if architecture.picture is None else {"picture": architecture.picture(config)}
+    )
+    return make_recipe(name, task, architecture.model, settings, sections, more)
 
 
 def imported_rows(recipe: Recipe) -> dict[str, list[tuple[str, object, str]]]:
@@ -242,14 +253,19 @@ def with_pooling(folder: Path, settings: Any, task: str) -> tuple[Any, dict[str,
 
 
 def make_recipe(
-    name: str, task: str, model: str, settings: object, config: Config, more: dict[str, object]
+    name: str,
+    task: str,
+    model: str,
+    settings: object,
+    sections: Mapping[str, dict[str, object]],
+    more: dict[str, object],
 ) -> Recipe:
     """A recipe that says what was imported, as if it had been trained with it."""
     longest = vars(settings).get("positions", 512)
     said: dict[str, dict[str, object]] = {
         "task": {"kind": task, **more},
         "data": {"train": ""},
-        "text": {},
+        **sections,
         "model": {"kind": model, **vars(settings)},
         "train": {},
         "decode": {},
@@ -278,6 +294,8 @@ def make_task(
         labels = labels_of(
             config, folder, max((len(s) for s in shapes.values() if s.dim()), default=0)
         )
+    if issubclass(kind, ImportsPictures):
+        return kind.imported_pictures(recipe.task, recipe.sections, labels, config)
     assert issubclass(kind, Imports)
     return kind.imported(recipe.task, texts, labels, config)
 
@@ -326,6 +344,10 @@ def write(run: Run, folder: Path) -> str:
         {n: t.cpu() for n, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
     )
     (folder / "model.safetensors").chmod(0o644)
+    if architecture.picture is not None:
+        said = preprocessor(run.recipe.sections["picture"], run.task.sizes.colours)
+        checkpoint.write_text(folder / PREPROCESSOR, json.dumps(said, indent=2) + "\n")
+        return f"{config_class(config)}, {sum(t.numel() for t in tensors.values()):,} parameters"
     # Segments are said only where the model tells them apart: others have no row for the second.
     told = ["token_type_ids"] if vars(settings).get("segments", 0) > 1 else []
     write_vocabulary(run, folder, config, ["input_ids", *told, "attention_mask"])
@@ -338,16 +360,19 @@ def check_reads_text(run: Run) -> None:
     """Other formats are of models that read text."""
     if run.task.sizes.read not in (Ids, Running, Permuted):
         raise RunError(
-            f"{run.folder}: only runs that read text can be exported, but the task "
+            f"{run.folder}: only runs that read text can be exported so, but the task "
             f"{run.recipe.task_kind} reads {run.task.sizes.read.__name__}."
         )
 
 
 def theirs(run: Run) -> tuple[Architecture, Config]:
     """The architecture that a run is there, and its config."""
-    check_reads_text(run)
     settings: Any = run.model.settings
-    task, text = run.recipe.task_kind, texts_of(run)[-1]
+    task, model = run.recipe.task_kind, run.recipe.model_kind
+    if model == "vit":
+        return theirs_of_pictures(run, VIT if not settings.distilled else DEIT)
+    check_reads_text(run)
+    text = texts_of(run)[-1]
     choices = {
         "bert": "distilbert"
         if vars(settings).get("segments", 1) == 0
@@ -358,7 +383,6 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
         "t5": "t5",
         "transformer": "pegasus" if vars(settings).get("residual") == "pre" else "marian",
     }
-    model = run.recipe.model_kind
     if model not in choices:
         raise RunError(
             f"{run.folder}: a model of the kind {model} has no counterpart there; "
@@ -379,6 +403,21 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
         config["pad_token_id"] = pad
     if config.get("is_encoder_decoder"):
         config |= {"decoder_start_token_id": text.bos}
+    return architecture, config | labels_there(run)
+
+
+def theirs_of_pictures(run: Run, architecture: Architecture) -> tuple[Architecture, Config]:
+    picture = run.recipe.sections["picture"]
+    config = {**architecture.config(run.model.settings), "dtype": "float32"}
+    config |= {"architectures": [next(iter(architecture.classes))]}
+    config |= {"image_size": picture.size, "patch_size": picture.patch}
+    config |= {"num_channels": picture.channels}
+    return architecture, config | labels_there(run)
+
+
+def labels_there(run: Run) -> Config:
+    """The names of classes as a config has them."""
+    config: Config = {}
     labels = run.task.labels if isinstance(run.task, Labels) else []
     if labels:
         config["id2label"] = {str(i): name for i, name in enumerate(labels)}
@@ -392,7 +431,7 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
         }[predicts]
         if predicts == "number":
             config |= {"id2label": {"0": "number"}, "label2id": {"number": 0}}
-    return architecture, config
+    return config
 
 
 def texts_of(run: Run) -> list[Text]:

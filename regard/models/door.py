@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ..batch import Ids, Permuted, Pixels, Running, Sizes, Tensors
+from ..parts.augment import augment
 from ..parts.embedding import Embedding
 from ..parts.position import NoPosition
+from ..parts.stem import STEMS
 
 
 class Entered(NamedTuple):
@@ -49,8 +51,30 @@ class TokenDoor(Embedding, Door):
         return Entered(self(read.ids, positions), lengths)
 
 
+class Retina(nn.Module):
+    """Pictures as numbers around zero; in training, changed as was drawn.  -> (B, C, H, W)"""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        colours = sizes.colours or ([0.0] * sizes.item[0], [1.0] * sizes.item[0])
+        for name, numbers in zip(("mean", "spread"), colours, strict=True):
+            self.register_buffer(name, torch.tensor(numbers)[:, None, None], persistent=False)
+
+    def forward(self, read: Pixels) -> Tensor:
+        if read.values.dtype != torch.uint8:  # whoever sends numbers has made them so
+            return read.values
+        x = read.values.to(self.mean.dtype) / 255
+        if read.changes is not None:
+            others = None if read.others is None else read.others.to(x.dtype) / 255
+            x = augment(x, read.changes, others, read.coloured)
+        return (x - self.mean) / self.spread
+
+
 class PatchDoor(Door):
-    """A picture cut into patches, each through one linear layer (Dosovitskiy et al. 2021)."""
+    """A picture cut into patches, each a vector by the stem."""
 
     def __init__(
         self,
@@ -61,13 +85,13 @@ class PatchDoor(Door):
         scale: float | None = None,
     ) -> None:
         super().__init__()
-        channels, height, across = sizes.item
-        self.cut = nn.Conv2d(channels, width, (height, across), (height, across))
+        channels, patch, _ = sizes.item
+        self.retina, self.cut = Retina(sizes), STEMS[sizes.stem](channels, width, patch)
         self.position, self.dropout = position, nn.Dropout(dropout)
 
     def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:
         assert isinstance(read, Pixels)
-        x = self.cut(read.values).flatten(2).transpose(1, 2)  # (B, S, D), row after row
+        x = self.cut(self.retina(read)).flatten(2).transpose(1, 2)  # (B, S, D), row after row
         if positions is None:
             positions = torch.arange(x.shape[1], device=x.device)
         return Entered(self.dropout(self.position.add(x, positions)))

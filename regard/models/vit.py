@@ -1,4 +1,4 @@
-"""The Vision Transformer: a picture's patches are read as a text's words are."""
+"""The Vision Transformer: a picture is a text of patches, and an encoder reads it."""
 
 from __future__ import annotations
 
@@ -16,32 +16,40 @@ from ..parts.block import Block
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
-from ..parts.position import POSITIONS, NoPosition
+from ..parts.place import PLACES
+from ..parts.position import NoPosition
 from ..parts.score import SCORES
 from .door import make_door
 
 
 @dataclass(frozen=True)
 class ViTSettings:
-    """Sizes and choices; the defaults are small, for small pictures."""
+    """Sizes and choices; the defaults are small, for pictures of few patches."""
 
     width: Annotated[int, Gt(0), Le(2**16), "size of every vector between parts"] = 192
     depth: Annotated[int, Gt(0), Le(1000), "blocks"] = 6
-    heads: Annotated[int, Gt(0), "attention heads; they share the width"] = 6
-    hidden: Annotated[int, Ge(0), Le(2**20), "inner width of the feed-forward; 0: 4 × width"] = 0
-    dropout: Annotated[float, Ge(0), Lt(1), "on embeddings and around each sub-layer"] = 0.1
+    heads: Annotated[int, Gt(0), "attention heads; they share the width"] = 3
+    hidden: Annotated[
+        int, Ge(0), Le(2**20), "inner width of the feed-forward; 0: four times the width"
+    ] = 0
+    dropout: Annotated[float, Ge(0), Lt(1), "on patches and around each sub-layer"] = 0.0
     attention_dropout: Annotated[float, Ge(0), Lt(1), "on attention weights"] = 0.0
+    drop_path: Annotated[
+        float, Ge(0), Lt(1), "how often the last block is left out in training; lower ones less"
+    ] = 0.0
     score: Annotated[str, SCORES, "how a query and a key are compared"] = "scaled-dot"
-    position: Annotated[str, POSITIONS, "how places are told apart"] = "learned"
+    position: Annotated[str, PLACES, "how places in the picture are told apart"] = "learned"
     norm: Annotated[str, NORMS, "layer norm, RMS norm or none"] = "layer"
-    epsilon: Annotated[float, Gt(0), "the norm's guard against division by zero"] = 1e-12
+    epsilon: Annotated[float, Gt(0), Lt(1), "what a norm adds to a variance"] = 1e-6
     residual: Annotated[
         str, RESIDUALS, "norm after (post) or before (pre) a sub-layer; none: no way around it"
     ] = "pre"
     feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "gelu"
     pool: Annotated[
-        Literal["token", "mean"], "what speaks for the picture: a token of its own, or the mean"
+        Literal["token", "mean", "sequence"],
+        "what speaks for the picture: a token of its own, the mean, or a weighted mean (CCT)",
     ] = "token"
+    distilled: Annotated[bool, "a second token, by which DeiT learned of a teacher"] = False
 
 
 class ViT(Model):
@@ -50,25 +58,29 @@ class ViT(Model):
     Settings = ViTSettings
     reads = (Pixels,)
     answers = (Label, Nothing)
-    doors, stacks, heads = ("embedding", "token", "places"), ("blocks",), ("output",)
+    doors, stacks, heads = ("embedding", "tokens", "places"), ("blocks",), ("weigh", "output")
     looks: ClassVar[Looks] = {"blocks.*.attention": ("inputs", "inputs")}
 
     def __init__(self, sizes: Sizes, settings: ViTSettings = ViTSettings()) -> None:
         super().__init__(sizes, settings)
         s, self.asked = settings, sizes.asked
         self.embedding = make_door(sizes, s.width, NoPosition())
-        self.before = ("[class]",) if s.pool == "token" else ()
-        self.token = nn.Parameter(torch.zeros(1, 1, s.width)) if s.pool == "token" else None
-        rows, columns = sizes.grid
-        self.places = self._position(rows * columns + (s.pool == "token"))
+        spoken_for = s.pool == "token"
+        self.before = ("[class]",) * spoken_for + ("[teacher]",) * s.distilled
+        self.tokens = nn.Parameter(torch.zeros(len(self.before), s.width)) if self.before else None
+        self.places = PLACES[s.position](s.width, s.heads, sizes.grid, len(self.before))
+        self.patch = sizes.item[1:]
         self.dropout = nn.Dropout(s.dropout)
-        self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
+        self.blocks = nn.ModuleList(self._block(layer) for layer in range(s.depth))
         final = RESIDUALS[s.residual].final
         self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
+        self.weigh = nn.Linear(s.width, 1) if s.pool == "sequence" else None
         if self.asked is Label:
             self.output = Output(s.width, sizes.classes, bias=True)
         for name, weight in self.named_parameters():
-            if weight.dim() > 1:
+            if name.startswith("embedding.cut.") and weight.dim() == 4 and sizes.stem != "linear":
+                nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu")
+            elif weight.dim() > 1:
                 nn.init.trunc_normal_(weight, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
@@ -78,38 +90,35 @@ class ViT(Model):
 
     def states(self, batch: Batch[Tensors, Asked]) -> ModelOutput:
         x = self.encode(batch.read)  # (B, S, D)
-        spoken = x[:, :1] if self.token is not None else x.mean(1, keepdim=True)
-        return ModelOutput(spoken)
+        if self.weigh is not None:
+            weights = self.weigh(x).softmax(1)  # (B, S, 1): each patch says how much it matters
+            return ModelOutput(weights.transpose(1, 2) @ x)
+        spoken = x[:, len(self.before) :].mean(1, keepdim=True)
+        return ModelOutput(x[:, :1] if self.settings.pool == "token" else spoken)
 
     def encode(self, read: Tensors) -> Tensor:
-        """The token, where there is one, and the patches, row after row.  -> (B, S, D)"""
+        """The tokens, where there are any, and the patches, row after row.  -> (B, S, D)"""
+        assert isinstance(read, Pixels)
         x = self.embedding.enter(read).vectors
-        if self.token is not None:
-            x = torch.cat((self.token.expand(len(x), -1, -1), x), 1)
-        positions = torch.arange(x.shape[1], device=x.device)
-        x = self.dropout(self.places.add(x, positions))
+        height, width = read.values.shape[2:]
+        grid = height // self.patch[0], width // self.patch[1]
+        if self.tokens is not None:
+            x = torch.cat((self.tokens.expand(len(x), -1, -1), x), 1)
+        table, bias = self.places.table(grid), self.places.bias(grid)
+        x = self.dropout(x if table is None else x + table.to(x.dtype))
         for block in self.blocks:
-            x = block(x, positions=positions)
+            x = block(x, bias=None if bias is None else bias.to(x.dtype))
         out: Tensor = self.norm(x)
         return out
 
-    def _block(self) -> Block:
+    def _block(self, layer: int) -> Block:
         s = self.settings
-        turns = POSITIONS[s.position].turns
-        attention = Attention(
-            s.width,
-            s.heads,
-            score=SCORES[s.score](s.width // s.heads, s.heads),
-            position=self._position(1) if turns else None,
-            dropout=s.attention_dropout,
-        )
+        score = SCORES[s.score](s.width // s.heads, s.heads)
+        attention = Attention(s.width, s.heads, score=score, dropout=s.attention_dropout)
+        leave_out = s.drop_path * layer / max(1, s.depth - 1)
 
         def residual() -> PostNorm:
-            return RESIDUALS[s.residual](NORMS[s.norm](s.width, s.epsilon), s.dropout)
+            return RESIDUALS[s.residual](NORMS[s.norm](s.width, s.epsilon), s.dropout, leave_out)
 
         feedforward = FEEDFORWARDS[s.feedforward](s.width, s.hidden or 4 * s.width)
         return Block(attention, feedforward, residual)
-
-    def _position(self, places: int) -> NoPosition:
-        s = self.settings
-        return POSITIONS[s.position](s.width, s.heads, places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 # `none` is there to show what a norm is for.
@@ -14,15 +15,32 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+class DropPath(nn.Module):
+    """What a sub-layer adds, of some examples nothing at all (Huang et al. 2016)."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x
+        kept = torch.rand(len(x), *(1,) * (x.dim() - 1), device=x.device) >= self.rate
+        return x * kept / (1 - self.rate)
+
+
 class PostNorm(nn.Module):
     """norm(x + sublayer(x)), as in 2017.  (B, T, D) -> (B, T, D)"""
 
     final = False  # the last sub-layer's output is already normed
 
-    def __init__(self, norm: nn.Module, dropout: float) -> None:
+    def __init__(self, norm: nn.Module, dropout: float, leave_out: float = 0.0) -> None:
+        """`leave_out`: how often, in training, an example goes around the sub-layer."""
         super().__init__()
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout: nn.Module = nn.Dropout(dropout)
+        if leave_out:
+            self.dropout = nn.Sequential(self.dropout, DropPath(leave_out))
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         out: Tensor = self.norm(x + self.dropout(sublayer(x)))

@@ -266,6 +266,16 @@ class Imports(Protocol):
 
 
 @runtime_checkable
+class ImportsPictures(Protocol):
+    """The same, where pictures are read."""
+
+    @classmethod
+    def imported_pictures(
+        cls, settings: object, sections: Sections, labels: list[str], config: Mapping[str, object]
+    ) -> AnyTask: ...
+
+
+@runtime_checkable
 class Embeds(HasText, Protocol):
     """It makes vectors."""
 

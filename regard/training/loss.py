@@ -249,6 +249,8 @@ class ClassLoss(TokenLoss):
             p, q = (side.log_softmax(-1) for side in sides)
             apart = ((p.exp() - q.exp()) * (p - q)).sum(-1)  # KL(p‖q) + KL(q‖p)
             total = total + self.r_drop / 4 * (apart * (asked.labels >= 0)).sum()
+        if passed.penalty is not None:  # a mean, of which each example has its share
+            total = total + passed.penalty * len(batch)
         if self.language and passed.words is not None and torch.is_grad_enabled():
             words = self.language * self.words(model, passed.words, batch.read)
             return Loss(torch.stack((total, words.to(total.dtype))), nll.detach())
@@ -257,16 +259,22 @@ class ClassLoss(TokenLoss):
     def compare(self, scores: Tensor, asked: Any) -> tuple[Tensor, Tensor]:
         assert isinstance(asked, Label | Tags)
         labels = asked.labels.flatten()
-        each = F.cross_entropy(
-            scores.flatten(0, 1), labels, ignore_index=-1, reduction="none",
-            label_smoothing=self.smoothing,
-        )  # fmt: skip
+        each = self.class_loss(scores, labels)
+        if isinstance(asked, Label) and asked.other is not None and asked.share is not None:
+            # A mix is of two classes, each as much as there is of it (Zhang et al. 2018).
+            each = asked.share * each + (1 - asked.share) * self.class_loss(scores, asked.other)
         plain = each.detach()
         if self.smoothing:
             plain = F.cross_entropy(
                 scores.detach().flatten(0, 1), labels, ignore_index=-1, reduction="none"
             )
         return (each * asked.weight.flatten()).sum(), plain.sum()
+
+    def class_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(
+            scores.flatten(0, 1), labels, ignore_index=-1, reduction="none",
+            label_smoothing=self.smoothing,
+        )  # fmt: skip
 
     def words(self, model: Model, states: Tensor, read: Ids) -> Tensor:
         """-Σ log p of the words after each text's first."""

@@ -11,7 +11,8 @@ from PIL import Image
 import regard
 from regard.data.pictures import Picture, decode
 from regard.errors import DataError, InputError, RecipeError
-from regard.tasks.pictures import PictureForm, PictureSettings, change, learn_colours
+from regard.parts.augment import augment
+from regard.tasks.picture import PictureForm, PictureSettings, draw_changes, learn_colours
 from tests.data.test_pictures import content, picture
 
 
@@ -61,22 +62,28 @@ def test_a_path_that_is_no_picture_is_told(tmp_path):
 
 
 def test_what_is_changed_depends_on_the_draw_alone():
-    settings = PictureSettings(size=16, patch=4, flip=0.5, shift=3, erase=0.5)
-    start = np.random.default_rng(0).integers(0, 256, (3, 16, 16), np.uint8)
+    settings = PictureSettings(
+        size=16, patch=4, flip=0.5, shift=3, zoom=0.7, randaugment=0.5, erase=0.5, mixup=0.8,
+        cutmix=1.0, mix=0.8,
+    )  # fmt: skip
     seen = set()
     for seed in range(40):
-        one, two = start.copy(), start.copy()
-        change(one, settings, np.random.default_rng(seed))
-        change(two, settings, np.random.default_rng(seed))
-        assert (one == two).all() and one.shape == start.shape
-        seen.add(one.tobytes())
-    assert len(seen) > 30
-    same = start.copy()
-    change(same, PictureSettings(size=16), np.random.default_rng(0))
-    assert (same == start).all()
-    flipped = start.copy()
-    change(flipped, PictureSettings(size=16, flip=1.0), np.random.default_rng(0))
-    assert (flipped == start[:, :, ::-1]).all()
+        one = draw_changes(settings, [np.random.default_rng(seed)], 100)
+        two = draw_changes(settings, [np.random.default_rng(s) for s in (seed, 7)], 100)
+        assert torch.equal(one[0][0], two[0][0]) and one[1][0] == two[1][0]
+        seen.add(tuple(one[0][0].tolist()))
+    assert len(seen) == 40
+    plain, _, share = draw_changes(PictureSettings(size=16), [np.random.default_rng(0)], 9)
+    x = torch.rand(1, 3, 16, 16)
+    torch.testing.assert_close(augment(x, plain), x, atol=1e-5, rtol=0)
+    assert share.tolist() == [1.0]
+
+
+def test_what_cannot_be_is_told():
+    with pytest.raises(RecipeError, match="must divide"):
+        PictureSettings(size=10, patch=4)
+    with pytest.raises(RecipeError, match="picture.patch must be a power of two"):
+        PictureSettings(size=12, patch=6, stem="conv")
 
 
 def test_colours_are_those_of_the_pictures():

@@ -1,0 +1,326 @@
+"""What tasks that read pictures share: how one is given, made one size, changed in training."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Le, Lt
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from ..batch import Pixels as PixelBatch
+from ..batch import Sizes
+from ..data.examples import Examples
+from ..data.order import Rows
+from ..data.pictures import Picture, PictureError, Pixels, as_array, decode
+from ..data.read import read_json
+from ..data.resize import inside, square, stretch
+from ..data.store import Field, Store
+from ..errors import InputError, RecipeError, RunError
+from ..parts.augment import COLUMNS, OPS
+from ..parts.stem import STEMS
+from .task import Axis, Rng
+
+Colours = Sequence[Sequence[float]]  # mean and spread of each channel
+
+SEEN = 1000  # pictures whose colours are looked at
+FITS = {"square": square, "inside": inside, "stretch": stretch}
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    """How pictures are made one size, cut into patches, and changed in training."""
+
+    size: Annotated[int, Gt(0), Le(4096), "height and width that every picture is made"] = 32
+    channels: Annotated[Literal[1, 3], "1: grey, 3: colours"] = 3
+    patch: Annotated[int, Gt(0), Le(4096), "height and width of what becomes one vector"] = 4
+    fit: Annotated[
+        Literal["square", "inside", "stretch"],
+        "square: the middle of it; inside: all of it, with an edge; stretch: all, made square",
+    ] = "square"
+    stem: Annotated[
+        str, STEMS, "how a patch becomes a vector: one layer, convolutions, or a residual net"
+    ] = "linear"
+    flip: Annotated[float, Ge(0), Le(1), "in training, how often left and right change places"] = (
+        0.0
+    )
+    shift: Annotated[int, Ge(0), Le(4096), "in training, by how many pixels it may be moved"] = 0
+    zoom: Annotated[
+        float, Gt(0), Le(1), "in training, the least part of a side that is seen, then stretched"
+    ] = 1.0
+    randaugment: Annotated[
+        float, Ge(0), Le(1), "in training, how strongly two changes of shape or colour act; 0: none"
+    ] = 0.0
+    erase: Annotated[float, Ge(0), Lt(1), "in training, how often a piece of it is covered"] = 0.0
+    mixup: Annotated[
+        float,
+        Ge(0),
+        Le(100),
+        "in training, two pictures and labels shine through each other; the "
+        "parameter of the Beta that their shares are drawn from; 0: never",
+    ] = 0.0
+    cutmix: Annotated[
+        float,
+        Ge(0),
+        Le(100),
+        "in training, a piece of another picture, with its share of the "
+        "label; the parameter of the Beta; with mixup, one of both is drawn; 0: never",
+    ] = 0.0
+    mix: Annotated[float, Ge(0), Le(1), "how often a picture is mixed, where any is"] = 1.0
+
+    def __post_init__(self) -> None:
+        if self.size % self.patch:
+            raise RecipeError(
+                f"picture.patch ({self.patch}) must divide picture.size ({self.size})."
+            )
+        if self.stem != "linear" and self.patch & (self.patch - 1):
+            raise RecipeError(
+                f"picture.patch must be a power of two where picture.stem is {self.stem}, which "
+                f"halves, but is {self.patch}."
+            )
+
+    @property
+    def changes(self) -> bool:
+        """Whether training sees pictures changed."""
+        return bool(
+            self.flip or self.shift or self.zoom < 1 or self.randaugment or self.erase or self.mixes
+        )
+
+    @property
+    def mixes(self) -> bool:
+        return bool(self.mix and (self.mixup or self.cutmix))
+
+    @property
+    def patches(self) -> int:
+        return (self.size // self.patch) ** 2
+
+
+class GivenPicture(NamedTuple):
+    """A picture that somebody gives, and what it is called."""
+
+    pixels: Pixels  # (3, H, W)
+    name: str
+
+
+class PictureForm:
+    """A picture: typed as a path, sent as a data: URL; in Python also a PIL.Image or an array."""
+
+    kind = "picture"
+    from_file = True
+    labels: tuple[str, ...] = ("picture",)
+
+    def parse(self, word: str, number: int = 1) -> GivenPicture:
+        path = Path(word)
+        try:
+            content = path.read_bytes()
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"input {number}: {word}: cannot be read ({reason}).") from error
+        return self.decoded(content, word, number)
+
+    def accept(self, sent: object, number: int = 1) -> GivenPicture:
+        if isinstance(sent, GivenPicture):
+            return sent
+        if isinstance(sent, Path):
+            return self.parse(str(sent), number)
+        if isinstance(sent, Image.Image):
+            return GivenPicture(as_array(sent, 3), "picture")
+        if isinstance(sent, np.ndarray):
+            return GivenPicture(as_array(Image.fromarray(sent), 3), "picture")
+        url = sent.get("image") if isinstance(sent, dict) else sent
+        head, comma, body = url.partition(",") if isinstance(url, str) else ("", "", "")
+        if not (comma and head.startswith("data:image/") and head.endswith(";base64")):
+            raise InputError(
+                f"input {number}: must be a picture as a data: URL, "
+                '{"image": "data:image/png;base64,…"}, but is not.'
+            )
+        try:
+            content = base64.b64decode(body, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InputError(f"input {number}: not base64 ({error}).") from error
+        return self.decoded(content, "picture", number)
+
+    def decoded(self, content: bytes, name: str, number: int) -> GivenPicture:
+        try:
+            return GivenPicture(decode(content), name)
+        except PictureError as error:
+            raise InputError(f"input {number}: {name}: no picture ({error}).") from error
+
+    def show(self, given: GivenPicture) -> str:
+        return given.name
+
+
+def sizes_of(picture: PictureSettings, colours: Colours = ()) -> Sizes:
+    """Of what is read; a task adds what is asked."""
+    side = picture.size // picture.patch
+    patch = (picture.channels, picture.patch, picture.patch)
+    return Sizes(
+        0, 0, False, 0, PixelBatch, item=patch, grid=(side, side), stem=picture.stem,
+        colours=tuple(map(tuple, colours)),
+    )  # fmt: skip
+
+
+def fitted(pixels: Pixels, picture: PictureSettings) -> Pixels:
+    return FITS[picture.fit](pixels, picture.size)
+
+
+def in_channels(pixels: Pixels, picture: PictureSettings) -> Pixels:
+    """Colours as grey, where that is wanted.  (3, H, W) -> (C, H, W)"""
+    if picture.channels == 3:
+        return pixels
+    return as_array(Image.fromarray(pixels.transpose(1, 2, 0)), 1)
+
+
+def as_png(pixels: Pixels) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(file, "PNG")
+    return file.getvalue()
+
+
+def learn_colours(
+    examples: Examples[Picture], picture: PictureSettings
+) -> tuple[list[float], list[float]]:
+    """Mean and spread of each channel, over the first pictures that can be read."""
+    sums = np.zeros((3, picture.channels))  # pixels, their sum, the sum of their squares
+    for example, _ in zip(examples, range(SEEN), strict=False):
+        try:
+            pixels = decode(example.content, picture.channels) / 255.0
+        except PictureError:
+            continue  # told when it is encoded
+        sums += (
+            np.full(picture.channels, pixels[0].size),
+            pixels.sum((1, 2)),
+            (pixels**2).sum((1, 2)),
+        )
+    count, total, squares = sums / np.maximum(sums[0], 1)
+    mean = total
+    spread = np.sqrt(np.maximum(squares - mean**2, 0)) if count.any() else mean
+    return mean.round(5).tolist(), np.maximum(spread, 0.01).round(5).tolist()
+
+
+def draw_changes(
+    picture: PictureSettings, rng: Rng, rows: int
+) -> tuple[Tensor, NDArray[np.int64], Tensor]:
+    """What is done to each picture, which of so many rows it is mixed with, and its own share.
+
+    -> (B, columns of parts/augment.py), (B,), (B,)
+    """
+    told = np.zeros((len(rng), len(COLUMNS)), np.float32)
+    others = np.zeros(len(rng), np.int64)
+    for row, draw in zip(told, rng, strict=True):
+        said = drawn(picture, draw)
+        row[:] = [said.get(name, 0.0) for name in COLUMNS]
+    if picture.mixes:
+        others[:] = [draw.integers(rows) for draw in rng]
+    table = torch.from_numpy(told)
+    return table, others, table[:, COLUMNS.index("share")]
+
+
+def drawn(picture: PictureSettings, draw: np.random.Generator) -> dict[str, float]:
+    """What is done to one picture, by the names of parts/augment.py."""
+    size = picture.size
+    said: dict[str, float] = {"share": 1.0, "zoom": 1.0}
+    said["flip"] = float(draw.random() < picture.flip)
+    if picture.zoom < 1:
+        said["zoom"] = zoom = draw.uniform(picture.zoom, 1.0)
+        room = (1 - zoom) / 2
+        said["down"], said["right"] = draw.uniform(-room, room, 2).tolist()
+    if picture.shift:
+        down, right = draw.integers(-picture.shift, picture.shift + 1, 2).tolist()
+        said["down"] = said.get("down", 0.0) + down / size
+        said["right"] = said.get("right", 0.0) + right / size
+    if picture.randaugment:
+        ops = draw.integers(0, len(OPS) + 1, 2).tolist()  # one of them is to do nothing
+        sizes = draw.uniform(-picture.randaugment, picture.randaugment, 2).tolist()
+        said |= {"op1": ops[0], "op2": ops[1], "size1": sizes[0], "size2": sizes[1]}
+    if draw.random() < picture.erase:
+        height, width = draw.uniform(0.1, 0.5, 2).tolist()
+        top, left = draw.uniform(0, 1 - height), draw.uniform(0, 1 - width)
+        said |= {"top": top, "left": left, "height": height, "width": width}
+    if picture.mixes and draw.random() < picture.mix:
+        said |= mixed(picture, draw)
+    return said
+
+
+def mixed(picture: PictureSettings, draw: np.random.Generator) -> dict[str, float]:
+    """Mixup (Zhang et al. 2018) or cutmix (Yun et al. 2019): how, and how much is its own."""
+    by_piece = picture.cutmix and (not picture.mixup or draw.random() < 0.5)
+    shape = picture.cutmix if by_piece else picture.mixup
+    share = float(draw.beta(shape, shape))
+    if not by_piece:
+        return {"mix": 1.0, "share": share}
+    side = max(1, round(picture.size * (1 - share) ** 0.5))
+    top, left = (int(place) for place in draw.integers(0, picture.size - side + 1, 2))
+    names = ("mix_top", "mix_left", "mix_height", "mix_width")
+    box = dict(zip(names, (x / picture.size for x in (top, left, side, side)), strict=True))
+    return {"mix": 2.0, "share": 1 - (side / picture.size) ** 2, **box}
+
+
+class Eye:
+    """Pictures on their way into a model: as rows of a store, as a batch, as what is looked at."""
+
+    def __init__(self, picture: PictureSettings, colours: Colours) -> None:
+        self.picture, self.colours = picture, [list(numbers) for numbers in colours]
+        self.sizes = sizes_of(picture, self.colours)
+
+    @property
+    def field(self) -> Field:
+        p = self.picture
+        return Field("uint8", (p.channels, p.size, p.size))
+
+    def artefact(self) -> str:
+        return json.dumps(dict(zip(("mean", "spread"), self.colours, strict=True))) + "\n"
+
+    @classmethod
+    def load(cls, picture: PictureSettings, folder: Path) -> Eye:
+        path = folder / "pixels.json"
+        try:
+            said = read_json(path)
+            return cls(picture, [[float(n) for n in said[name]] for name in ("mean", "spread")])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{path}: the colours must be there and readable, but are not.") from (
+                error
+            )
+
+    def encode(self, content: bytes) -> Pixels:
+        """A file's content as a row of a store.  -> (1, C, H, W)"""
+        return fitted(decode(content, self.picture.channels), self.picture)[None]
+
+    def read(self, store: Store, rows: Rows, rng: Rng | None) -> tuple[PixelBatch, Mix | None]:
+        """Rows of a store, as training sees them where `rng` is given."""
+        values = torch.from_numpy(store.first("pixels", rows).copy())  # (B, C, H, W)
+        if rng is None or not self.picture.changes:
+            return PixelBatch(values), None
+        changes, others, share = draw_changes(self.picture, rng, store.rows)
+        coloured = self.picture.randaugment > 0
+        if not self.picture.mixes:
+            return PixelBatch(values, changes, coloured=coloured), None
+        mixed = torch.from_numpy(store.first("pixels", others).copy())
+        return PixelBatch(values, changes, mixed, coloured), Mix(others, share)
+
+    def given(self, inputs: Sequence[GivenPicture]) -> PixelBatch:
+        pixels = [fitted(in_channels(one.pixels, self.picture), self.picture) for one in inputs]
+        return PixelBatch(torch.from_numpy(np.stack(pixels)))
+
+    def axis(self, given: GivenPicture) -> Axis:
+        """A picture's patches, row after row, and the picture to draw them on."""
+        side = self.picture.size // self.picture.patch
+        names = [f"{row + 1},{column + 1}" for row in range(side) for column in range(side)]
+        return Axis(names, "patches", (side, side), as_png(fitted(given.pixels, self.picture)))
+
+
+class Mix(NamedTuple):
+    """What pictures are mixed with."""
+
+    others: NDArray[np.int64]  # (B,) rows of the store
+    share: Tensor  # (B,) how much of each is its own
