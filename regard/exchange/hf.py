@@ -194,10 +194,11 @@ def recipe_of(
 
 def imported_rows(recipe: Recipe) -> dict[str, list[tuple[str, object, str]]]:
     rows = recipe.rows("origin")
-    rows["text"] = [
-        ("vocabulary", "tokenizer.json", "imported") if row[0] == "vocabulary" else row
-        for row in rows["text"]
-    ]
+    if "text" in rows:
+        rows["text"] = [
+            ("vocabulary", "tokenizer.json", "imported") if row[0] == "vocabulary" else row
+            for row in rows["text"]
+        ]
     return rows
 
 
