@@ -84,6 +84,15 @@ def pictures(folder, part, seed):
         Image.fromarray(pixels).save(path)
 
 
+def captions(folder, part, seed):
+    """The same, of which something is said."""
+    pictures(folder, part, seed)
+    said = {"red": ["a red square", "red on noise"], "green": ["a green square", "green on noise"]}
+    found = sorted((folder / part).rglob("*.png"))
+    rows = [{"image": str(p.relative_to(folder)), "caption": said[p.parent.name]} for p in found]
+    (folder / f"{part}.jsonl").write_text(lines(map(json.dumps, rows)))
+
+
 # How its files are written and named, what its recipe says beside that, and what it is asked.
 TOYS = {
     "translate": (pairs, "{}.jsonl", {}, "two cats"),
@@ -97,6 +106,7 @@ TOYS = {
     "tag": (tagged, "{}.txt", {"context": 24}, "two red cats"),
     "answer": (asked, "{}.json", {"context": 32}, "What is last?\ttwo red cats"),
     "picture": (pictures, "{}", {}, "{folder}/test/red/0.png"),
+    "caption": (captions, "{}.jsonl", {}, "{folder}/test/red/0.png"),
 }
 
 

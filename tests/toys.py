@@ -125,6 +125,7 @@ SMALL = {
     "xlnet": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "memory": 6},
     "bert": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0, "attention_dropout": 0.0},
     "vit": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0},
+    "glimpse": {"width": 16, "hidden": 16, "glimpses": 3, "size": 4, "scales": 2},
     "t5": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "farthest": 20},
 }
 
@@ -134,7 +135,7 @@ def small_model(kind: str, seed: int = 0, size: int = 24, **more):
     torch.manual_seed(seed)
     settings = MODELS[kind].Settings(**{**SMALL[kind], **more})
     sizes = Sizes(size, size, True)
-    if kind == "vit":
+    if kind in ("vit", "glimpse"):
         sizes = Sizes(0, 0, False, 5, Pixels, Label, (3, 4, 4), (3, 3))
     return MODELS[kind](sizes, settings).eval()
 
@@ -147,7 +148,7 @@ def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size
         return random_texts(rows, longest, seed, size)
     if kind == "memory":
         return random_stories(rows, longest, seed, size)
-    if kind == "vit":
+    if kind in ("vit", "glimpse"):
         return random_pictures(rows, seed)
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, size, (rows, longest + 1), generator=dice)

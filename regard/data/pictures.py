@@ -132,6 +132,60 @@ def read_table(
             yield Picture(content, told, where)
 
 
+class Captioned(NamedTuple):
+    """A picture's file, what is said of it, and where it stands."""
+
+    content: bytes
+    captions: list[str]
+    name: str
+    where: str
+
+
+def read_captions(
+    files: Sequence[Path], image: str, caption: str, faults: Faults
+) -> Iterator[Captioned]:
+    """Pictures with their captions: tables, several rows or a list for a picture; pictures lie
+    beside a table, or in tars that are given with it."""
+    tables = [file for file in files if kind_of(file) in (".tsv", ".csv", ".jsonl")]
+    tars = [file for file in files if is_tar(file)]
+    if not tables:
+        raise DataError(
+            f"{files[0]}: captions must be in a .tsv, .csv or .jsonl file that names pictures."
+        )
+    told: dict[tuple[Path, str], tuple[list[str], str]] = {}
+    for path in tables:
+        columns = [("task.image", image), ("task.caption", caption)]
+        for where, (name, said) in rows(path, columns, faults):
+            texts = said if isinstance(said, list) else [said]
+            if not isinstance(name, str) or not name or not all(isinstance(t, str) for t in texts):
+                faults.report(where, "there must be a picture's name and texts, but there are not")
+                continue
+            texts = [text.strip() for text in texts if text.strip()]
+            told.setdefault((path.parent, name), ([], where))[0].extend(texts)
+    if tars:
+        yield from captioned_in(tars, told, faults)
+        return
+    for (folder, name), (texts, where) in told.items():
+        content = whole_file(folder / name, faults) if texts else None
+        if content is not None:
+            yield Captioned(content, texts, name, where)
+
+
+def captioned_in(
+    tars: Sequence[Path], told: Mapping[tuple[Path, str], tuple[list[str], str]], faults: Faults
+) -> Iterator[Captioned]:
+    """The pictures of tars, which a table names with or without their folders."""
+    left = {name: (texts, where) for (_, name), (texts, where) in told.items()}
+    for tar in tars:
+        for name, content, _ in members(tar, faults):
+            short = PurePosixPath(name).name
+            found = left.pop(name, None) or left.pop(short, None)
+            if found is not None and found[0]:
+                yield Captioned(content, found[0], short, found[1])
+    for name, (_, where) in left.items():
+        faults.report(where, f"there is no picture '{name}' in the tar")
+
+
 def read_idx(images: Path, labels: Path) -> Iterator[Picture]:
     """MNIST's files: all pictures in one, all labels in the other."""
     pixels, told = idx(images, 3), idx(labels, 1)

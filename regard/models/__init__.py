@@ -2,6 +2,7 @@
 
 from ..model import Model
 from .bert import BERT
+from .glimpse import Glimpse
 from .gpt import GPT
 from .memory import MemoryNetwork
 from .rnn import RNN
@@ -23,4 +24,5 @@ MODELS: dict[str, type[Model]] = {
     "bert": BERT,
     "t5": T5,
     "vit": ViT,
+    "glimpse": Glimpse,
 }

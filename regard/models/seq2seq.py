@@ -17,6 +17,7 @@ from ..parts import mask as masks
 from ..parts.align import Align, Aligned, AlignedAttend
 from ..parts.output import Output
 from ..parts.pick import PICKS, Hard
+from ..parts.pool import mean
 from ..parts.position import NoPosition
 from ..parts.recurrent import CELLS, Reader, Recurrent
 from ..parts.score import SCORES
@@ -35,6 +36,10 @@ class Seq2SeqSettings:
     width: Annotated[int, Gt(0), Le(2**16), "size of a word's vector"] = 256
     hidden: Annotated[int, Gt(0), Le(2**16), "size of the hidden vectors"] = 512
     depth: Annotated[int, Gt(0), Le(100), "layers on each side"] = 1
+    reader: Annotated[
+        Literal["recurrent", "none"],
+        "none: what is read is looked at as it is, and the decoder begins with its mean",
+    ] = "recurrent"
     bidirectional: Annotated[bool, "read the source both ways, half of each vector one way"] = True
     attention: Annotated[
         Literal["none", "plain", "separate"],
@@ -52,6 +57,9 @@ class Seq2SeqSettings:
     ] = "soft"
     temperature: Annotated[float, Gt(0), "of the gradient of gumbel"] = 1.0
     exploration: Annotated[float, Ge(0), "hard: weight of the draws' entropy"] = 0.01
+    doubly: Annotated[
+        float, Ge(0), Le(1000), "weight of looking at each place about once in all (Xu et al. 2015)"
+    ] = 0.0
     coverage: Annotated[bool, "tell the score how much each place was looked at so far"] = False
     feed: Annotated[
         Literal["none", "attended", "context"],
@@ -74,6 +82,19 @@ class Past(NamedTuple):
 
     def flat(self) -> list[Tensor]:
         return [*self.hidden, *(x for x in self[1:] if x is not None)]
+
+
+class AsItIs(nn.Module):
+    """No net reads: each vector by itself, and their mean for the decoder to begin with."""
+
+    def __init__(self, width: int, hidden: int, depth: int) -> None:
+        super().__init__()
+        self.widen, self.depth = nn.Linear(width, hidden), depth
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """(B, S, D) -> (B, S, W), and (B, W) for each layer"""
+        memory = self.widen(x)
+        return memory, [mean(memory, lengths)] * self.depth
 
 
 class Seq2Seq(Model):
@@ -102,7 +123,7 @@ class Seq2Seq(Model):
         if s.tie == "all" and sizes.shared:
             self.target = table_of(self.source)
         self.output = Output(s.width, sizes.target, None if s.tie == "none" else self.target)
-        self.reader = Reader(s.cell, s.width, s.hidden, s.depth, s.bidirectional, s.dropout)
+        self.reader = self._reader()
         fed = {"none": 0, "attended": s.width, "context": s.hidden}[s.feed]
         widths = [s.width + fed, *[s.hidden] * s.depth]
         self.decoder = Recurrent(s.cell, widths, layer_dropout=s.dropout)
@@ -129,9 +150,12 @@ class Seq2Seq(Model):
             states.append(state)
             looked.append(aligned)
         whole = torch.cat(states, 1)  # (B, T, D)
+        found = [aligned for aligned in looked if aligned is not None]
+        if self.settings.doubly and self.training and self.baseline is None:
+            weights = torch.cat([aligned[1] for aligned in found], 2)  # (B, H, T, S)
+            return ModelOutput(whole, penalty=self.once_in_all(weights, batch.asked))
         if self.baseline is None or not self.training:
             return ModelOutput(whole)
-        found = [aligned for aligned in looked if aligned is not None]
         weights, picked = (torch.cat([a[i] for a in found], 2) for i in (1, 2))
         query = torch.cat([a.query for a in found], 1)  # (B, T, W)
         return ModelOutput(whole, penalty=self.reward(whole, query, batch.asked, weights, picked))
@@ -184,6 +208,13 @@ class Seq2Seq(Model):
         looked: Aligned = self.align(query, source, places, past.covered)
         return looked
 
+    def once_in_all(self, weights: Tensor, asked: Words) -> Tensor:
+        """How far the looks at each place are from one in all: a share of it for each word."""
+        real = asked.real[:, None, :, None]
+        missed = (1 - (weights * real).sum(2)).square().mean(1).sum()
+        penalty: Tensor = self.settings.doubly * missed / asked.real.sum().clamp_min(1)
+        return penalty
+
     def reward(
         self, states: Tensor, query: Tensor, asked: Words, weights: Tensor, picked: Tensor
     ) -> Tensor:
@@ -233,6 +264,12 @@ class Seq2Seq(Model):
         written, past, _ = self.advance(x, past, source)
         state.past.advance(past.flat())
         return self.output(written[:, -1]), state
+
+    def _reader(self) -> nn.Module:
+        s = self.settings
+        if s.reader == "none":
+            return AsItIs(s.width, s.hidden, s.depth)
+        return Reader(s.cell, s.width, s.hidden, s.depth, s.bidirectional, s.dropout)
 
     def _align(self) -> Align:
         s = self.settings

@@ -18,6 +18,25 @@ def bleu_alone(
     return {"bleu": round(metric.corpus_score(list(outputs), [list(references)]).score, 2)}
 
 
+def several_references(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], interval: bool = True
+) -> dict[str, object]:
+    """BLEU-4 against several references each, in small letters, with signature and interval."""
+    most = max(map(len, references))
+    # Where one has fewer references than others, its first stands again, which changes nothing.
+    sides = [[row[i] if i < len(row) else row[0] for row in references] for i in range(most)]
+    metric = BLEU(lowercase=True, force=True)
+    if not interval:
+        return {"bleu": round(metric.corpus_score(list(outputs), sides).score, 2)}
+    result = metric.corpus_score(list(outputs), sides, n_bootstrap=RESAMPLES)
+    mean, half = float(result._mean), float(result._ci)
+    return {
+        "bleu": round(result.score, 2),
+        "bleu_interval": [round(mean - half, 2), round(mean + half, 2)],
+        "bleu_signature": str(metric.get_signature()),
+    }
+
+
 class PlainCHRF(CHRF):
     """chrF in plain floats: the library mixes them with numpy's where a drawn sample scores zero,
     as with an empty answer, and then cannot take their mean."""

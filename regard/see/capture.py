@@ -170,7 +170,11 @@ def look(
             end = f".{label}" if label else ""
             found = weights[0].float().cpu().numpy()
             more = inside(parts[name].score, heard[name], heads) if name in heard else {}
-            across, down = sides[columns], sides[rows]
+            across = sides[columns]
+            steps = [str(step + 1) for step in range(weights.shape[2])]
+            down = sides.get(
+                rows, Axis(steps, "steps")
+            )  # the model's own, where no task names them
             one = Look(name + end, kind + end, layer, down.names, across.names, found)
             drawn = replace(one, row_kind=down.kind, row_shape=down.shape)
             drawn = replace(drawn, column_kind=across.kind, column_shape=across.shape)
@@ -224,7 +228,7 @@ def check_lengths(run: Run, sides: dict[str, Axis]) -> None:
     """What is looked at is no longer than what may be answered; its end is counted."""
     limit = run.longest
     for name in ("source", "outputs") if "source" in sides else ():
-        if len(sides[name].names) > limit:
+        if sides[name].kind == "words" and len(sides[name].names) > limit:
             what = "input" if name == "source" else "target"
             raise InputError(
                 f"{what}: a line may have {limit} tokens with its end (data.max_length), but has "

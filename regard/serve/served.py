@@ -90,7 +90,7 @@ class ServedRun:
             "task": self.kind,
             "gives": {"kind": self.task.gives.kind, "labels": list(self.task.gives.labels)},
             "gets": self.task.gets,
-            "streams": self.writes,
+            "streams": self.writes and not self.task.gives.from_file,
             "attends": bool(self.run.model.looks),
             "explains": bool(self.run.model.looks) and self.task.looks_at_answer,
             "decode": {name: vars(own)[name] for name in names} if self.writes else None,

@@ -1,6 +1,7 @@
 """What a run is for; `TASKS` is what `task.kind` picks from."""
 
 from .answer import Answer
+from .caption import Caption
 from .classify import Classify
 from .embed import Embed
 from .language import Language
@@ -28,6 +29,7 @@ TASKS: dict[str, type[AnyTask]] = {
     "answer": Answer,
     "embed": Embed,
     "picture": ClassifyPictures,
+    "caption": Caption,
 }
 
 __all__ = ["TASKS", "AnyTask", "Prediction", "Task"]

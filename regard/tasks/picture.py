@@ -6,10 +6,10 @@ import base64
 import binascii
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -20,9 +20,8 @@ from torch import Tensor
 
 from ..batch import Pixels as PixelBatch
 from ..batch import Sizes
-from ..data.examples import Examples
 from ..data.order import Rows
-from ..data.pictures import Picture, PictureError, Pixels, as_array, decode
+from ..data.pictures import PictureError, Pixels, as_array, decode
 from ..data.read import read_json
 from ..data.resize import inside, square, stretch
 from ..data.store import Field, Store
@@ -187,8 +186,15 @@ def as_png(pixels: Pixels) -> bytes:
     return file.getvalue()
 
 
+class HasContent(Protocol):
+    """An example that is a picture's file."""
+
+    @property
+    def content(self) -> bytes: ...
+
+
 def learn_colours(
-    examples: Examples[Picture], picture: PictureSettings
+    examples: Iterable[HasContent], picture: PictureSettings
 ) -> tuple[list[float], list[float]]:
     """Mean and spread of each channel, over the first pictures that can be read."""
     sums = np.zeros((3, picture.channels))  # pixels, their sum, the sum of their squares

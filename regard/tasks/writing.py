@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from ..batch import Batch, Ids, Sizes, Words, pad
+from ..batch import Batch, Ids, Sizes, Tensors, Words, pad
 from ..data.cut import Plan
 from ..data.examples import Data
 from ..data.order import Order, Rows, longest_first
@@ -37,13 +38,96 @@ GREEDY: dict[str, Any] = {
 }
 
 
-class WritingTask(Task[S, R, P]):
-    """A text in, a text out; a task says where both come from."""
+class WritesTarget(Task[S, R, P]):
+    """Something in, a text out; what is read is another's."""
 
-    sections: ClassVar[Mapping[str, type]] = {"text": TextSettings}
     loss = "tokens"
     unit: str = "target token"
     looks_at_answer = True
+    target: Text
+
+    @property
+    def written(self) -> Text:
+        return self.target
+
+    @property
+    def writes_on(self) -> bool:
+        return False
+
+    @property
+    def never_written(self) -> tuple[int, ...]:
+        """Entries of the vocabulary that are no text."""
+        text = self.target
+        return tuple(sorted({text.pad, text.bos, text.unk} - {-1, text.eos}))
+
+    def words(self, rows: Sequence[Sequence[int]]) -> Words:
+        """What is asked: texts, or where they are empty their first word alone."""
+        framed = [[self.target.bos, *ids, self.target.eos] for ids in rows]
+        return Words(pad(framed), torch.tensor([len(row) - 1 for row in framed]))
+
+    def limits(self, model: Model, longest: Tensor, decode: Decode) -> Limits:
+        """How far answers may go that may have so many tokens."""
+        longest = longest.clamp_max(decode.max_new_tokens)
+        if model.longest is not None:
+            longest = longest.clamp_max(model.longest)
+        text = self.target
+        return Limits.begin(text.bos, text.eos, longest, banned=self.never_written)
+
+    def begin(
+        self, model: Model, rows: Sequence[Any], decode: Decode
+    ) -> tuple[Batch[Tensors, Words], Limits]:
+        """What `start` takes, and how far an answer may go."""
+        raise NotImplementedError
+
+    def write(
+        self,
+        model: Model,
+        inputs: Sequence[Any],
+        reads: Sequence[Any],
+        sizes: Sequence[int],
+        decode: Decode,
+    ) -> list[Prediction]:
+        """An answer to each of what `begin` takes; what has no size has an empty one."""
+        show = self.gives.show
+        answers = [Prediction(show(given), "", 0.0, seconds=0.0) for given in inputs]
+        order = sorted((i for i, size in enumerate(sizes) if size), key=lambda i: sizes[i])
+        while order:
+            # The longest first: what runs out of memory does so at once.
+            count = max(1, decode.batch_tokens // ((sizes[order[-1]] + 1) * decode.rows))
+            rows, order = order[-count:], order[:-count]
+            began = time.perf_counter()
+            batch, limits = self.begin(model, [reads[i] for i in rows], decode)
+            found = write(with_cuda_graphs(model, decode), batch, limits, decode)
+            seconds = time.perf_counter() - began
+            for i, hypotheses in zip(rows, found, strict=True):
+                answers[i] = self.answer(inputs[i], reads[i], hypotheses, decode, seconds)
+        return answers
+
+    def answer(
+        self,
+        given: Any,
+        read: object,
+        hypotheses: Sequence[Hypothesis],
+        decode: Decode,
+        seconds: float,
+    ) -> Prediction:
+        found = self.target.decode([hypothesis.ids for hypothesis in hypotheses])
+        texts = [cut_at(text, decode.stop)[0] for text in found]
+        scores = [h.score for h in hypotheses]
+        return Prediction.written(self.gives.show(given), texts, scores, seconds)
+
+    def written_axes(self, target: str) -> tuple[list[int], dict[str, Axis]]:
+        """A text's tokens, and what they stand for where they are read and where they are told."""
+        ids = self.target.encode([target])[0]
+        begin, end = self.target.tokens([self.target.bos, self.target.eos])
+        tokens = self.target.tokens(ids)
+        return ids, {"inputs": Axis([begin, *tokens]), "outputs": Axis([*tokens, end])}
+
+
+class WritingTask(WritesTarget[S, R, P]):
+    """A text in, a text out; a task says where both come from."""
+
+    sections: ClassVar[Mapping[str, type]] = {"text": TextSettings}
 
     def __init__(self, settings: S, source: Text, target: Text, dropout: float = 0.0) -> None:
         self.settings, self.source, self.target = settings, source, target
@@ -88,9 +172,8 @@ class WritingTask(Task[S, R, P]):
     ) -> Batch[Ids, Words]:
         """Lists of ids as a batch."""
         source = [[*ids, self.source.eos] for ids in source]
-        target = [[self.target.bos, *ids, self.target.eos] for ids in target]
         read = Ids(pad(source), torch.tensor([len(ids) for ids in source]))
-        return Batch(read, Words(pad(target), torch.tensor([len(ids) - 1 for ids in target])))
+        return Batch(read, self.words(target))
 
     # Answers.
 
@@ -109,27 +192,7 @@ class WritingTask(Task[S, R, P]):
         self, model: Model, inputs: Sequence[str], ids: Sequence[Sequence[int]], decode: Decode
     ) -> list[Prediction]:
         """The same, of lines that are tokens already."""
-        answers: list[Prediction] = [Prediction(line, "", 0.0, seconds=0.0) for line in inputs]
-        order = sorted((i for i, row in enumerate(ids) if row), key=lambda i: len(ids[i]))
-        while order:
-            # The longest first: what runs out of memory does so at once.
-            count = max(1, decode.batch_tokens // ((len(ids[order[-1]]) + 1) * decode.rows))
-            rows, order = order[-count:], order[:-count]
-            began = time.perf_counter()
-            batch, limits = self.begin(model, [ids[i] for i in rows], decode)
-            found = write(with_cuda_graphs(model, decode), batch, limits, decode)
-            seconds = time.perf_counter() - began
-            for i, hypotheses in zip(rows, found, strict=True):
-                answers[i] = self.answer(inputs[i], ids[i], hypotheses, decode, seconds)
-        return answers
-
-    @property
-    def written(self) -> Text:
-        return self.target
-
-    @property
-    def writes_on(self) -> bool:
-        return False
+        return self.write(model, inputs, ids, [len(row) for row in ids], decode)
 
     def read_ids(self, given: str, number: int = 1) -> list[int]:
         return self.read_source([given])[0]
@@ -163,42 +226,16 @@ class WritingTask(Task[S, R, P]):
         if decode.max_ratio:
             reach = (lengths * decode.max_ratio).clamp_max(2**40).long() + 10
             longest = longest.minimum(reach)
-        if model.longest is not None:
-            longest = longest.clamp_max(model.longest)
-        text = self.target
-        return batch, Limits.begin(text.bos, text.eos, longest, banned=self.never_written)
-
-    @property
-    def never_written(self) -> tuple[int, ...]:
-        """Entries of the vocabulary that are no text."""
-        text = self.target
-        return tuple(sorted({text.pad, text.bos, text.unk} - {-1, text.eos}))
-
-    def answer(
-        self,
-        given: str,
-        read: Sequence[int],
-        hypotheses: Sequence[Hypothesis],
-        decode: Decode,
-        seconds: float,
-    ) -> Prediction:
-        found = self.target.decode([hypothesis.ids for hypothesis in hypotheses])
-        texts = [cut_at(text, decode.stop)[0] for text in found]
-        return Prediction.written(given, texts, [h.score for h in hypotheses], seconds)
+        return batch, self.limits(model, longest, decode)
 
     def trace(self, given: str, target: str) -> tuple[Batch[Ids, Words], dict[str, Axis]]:
         """One pair as a batch, and the tokens that its rows and columns stand for."""
-        ids, written = self.read_source([given])[0], self.target.encode([target])[0]
+        ids = self.read_source([given])[0]
         if not ids:
             raise InputError("input: there must be something to look at, but the line is empty.")
-        begin, end = self.target.tokens([self.target.bos, self.target.eos])
-        tokens = self.target.tokens(written)
-        sides = {
-            "source": Axis([*self.source.tokens(ids), *self.source.tokens([self.source.eos])]),
-            "inputs": Axis([begin, *tokens]),
-            "outputs": Axis([*tokens, end]),
-        }
-        return self.pairs([ids], [written]), sides
+        written, sides = self.written_axes(target)
+        names = [*self.source.tokens(ids), *self.source.tokens([self.source.eos])]
+        return self.pairs([ids], [written]), {"source": Axis(names), **sides}
 
 
 class PairsTask(WritingTask[S, R, Rows]):

@@ -73,7 +73,7 @@ KINDS = [
 
 
 # Those that write word by word.
-WRITING = [case for case in KINDS if case.values[0] not in ("memory", "bert", "vit")]
+WRITING = [case for case in KINDS if case.values[0] not in ("memory", "bert", "vit", "glimpse")]
 
 
 def pytest_generate_tests(metafunc):
