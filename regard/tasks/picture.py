@@ -6,7 +6,7 @@ import base64
 import binascii
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Protocol
@@ -214,62 +214,67 @@ def learn_colours(
     return mean.round(5).tolist(), np.maximum(spread, 0.01).round(5).tolist()
 
 
+DRAWN = (*COLUMNS, "zoom_down", "zoom_right", "covers", "by_piece", "other")
+
+
 def draw_changes(
     picture: PictureSettings, rng: Rng, rows: int
 ) -> tuple[Tensor, NDArray[np.int64], Tensor]:
     """What is done to each picture, which of so many rows it is mixed with, and its own share.
 
+    Numbers are drawn row by row, each by its own generator, and made use of all at once.
     -> (B, columns of parts/augment.py), (B,), (B,)
     """
-    told = np.zeros((len(rng), len(COLUMNS)), np.float32)
-    others = np.zeros(len(rng), np.int64)
-    for row, draw in zip(told, rng, strict=True):
-        said = drawn(picture, draw)
-        row[:] = [said.get(name, 0.0) for name in COLUMNS]
+    drawn = np.stack([draw.random(len(DRAWN)) for draw in rng])
+    u = dict(zip(DRAWN, drawn.T, strict=True))
+    none = np.zeros(len(drawn))
+    said = dict.fromkeys(COLUMNS, none) | {"share": none + 1.0, "zoom": none + 1.0}
+    said["flip"] = (u["flip"] < picture.flip).astype(float)
+    if picture.zoom < 1:
+        said["zoom"] = zoom = picture.zoom + (1 - picture.zoom) * u["zoom"]
+        said["down"], said["right"] = (
+            (1 - zoom) * (u[name] - 0.5) for name in ("zoom_down", "zoom_right")
+        )
+    if picture.shift:
+        span = 2 * picture.shift + 1
+        for name in ("down", "right"):
+            pixels = np.floor(span * u[name]) - picture.shift
+            said[name] = said[name] + pixels / picture.size
+    if picture.randaugment:
+        for op, size in (("op1", "size1"), ("op2", "size2")):
+            said[op] = np.floor((len(OPS) + 1) * u[op])  # one of them is to do nothing
+            said[size] = picture.randaugment * (2 * u[size] - 1)
+    if picture.erase:
+        covers = u["covers"] < picture.erase
+        for side, first in (("height", "top"), ("width", "left")):
+            length = np.where(covers, 0.1 + 0.4 * u[side], 0.0)
+            said |= {side: length, first: (1 - length) * u[first]}
     if picture.mixes:
-        others[:] = [draw.integers(rows) for draw in rng]
-    table = torch.from_numpy(told)
+        said |= mixed(picture, u, rng)
+    table = torch.from_numpy(np.stack([said[name] for name in COLUMNS], 1).astype(np.float32))
+    others = np.floor(rows * u["other"]).astype(np.int64)
     return table, others, table[:, COLUMNS.index("share")]
 
 
-def drawn(picture: PictureSettings, draw: np.random.Generator) -> dict[str, float]:
-    """What is done to one picture, by the names of parts/augment.py."""
-    size = picture.size
-    said: dict[str, float] = {"share": 1.0, "zoom": 1.0}
-    said["flip"] = float(draw.random() < picture.flip)
-    if picture.zoom < 1:
-        said["zoom"] = zoom = draw.uniform(picture.zoom, 1.0)
-        room = (1 - zoom) / 2
-        said["down"], said["right"] = draw.uniform(-room, room, 2).tolist()
-    if picture.shift:
-        down, right = draw.integers(-picture.shift, picture.shift + 1, 2).tolist()
-        said["down"] = said.get("down", 0.0) + down / size
-        said["right"] = said.get("right", 0.0) + right / size
-    if picture.randaugment:
-        ops = draw.integers(0, len(OPS) + 1, 2).tolist()  # one of them is to do nothing
-        sizes = draw.uniform(-picture.randaugment, picture.randaugment, 2).tolist()
-        said |= {"op1": ops[0], "op2": ops[1], "size1": sizes[0], "size2": sizes[1]}
-    if draw.random() < picture.erase:
-        height, width = draw.uniform(0.1, 0.5, 2).tolist()
-        top, left = draw.uniform(0, 1 - height), draw.uniform(0, 1 - width)
-        said |= {"top": top, "left": left, "height": height, "width": width}
-    if picture.mixes and draw.random() < picture.mix:
-        said |= mixed(picture, draw)
-    return said
-
-
-def mixed(picture: PictureSettings, draw: np.random.Generator) -> dict[str, float]:
+def mixed(
+    picture: PictureSettings, u: Mapping[str, NDArray[np.float64]], rng: Rng
+) -> dict[str, NDArray[np.float64]]:
     """Mixup (Zhang et al. 2018) or cutmix (Yun et al. 2019): how, and how much is its own."""
-    by_piece = picture.cutmix and (not picture.mixup or draw.random() < 0.5)
-    shape = picture.cutmix if by_piece else picture.mixup
-    share = float(draw.beta(shape, shape))
-    if not by_piece:
-        return {"mix": 1.0, "share": share}
-    side = max(1, round(picture.size * (1 - share) ** 0.5))
-    top, left = (int(place) for place in draw.integers(0, picture.size - side + 1, 2))
-    names = ("mix_top", "mix_left", "mix_height", "mix_width")
-    box = dict(zip(names, (x / picture.size for x in (top, left, side, side)), strict=True))
-    return {"mix": 2.0, "share": 1 - (side / picture.size) ** 2, **box}
+    mixes = u["mix"] < picture.mix
+    by_piece = mixes & (u["by_piece"] < (0.5 if picture.mixup else 1.0)) & bool(picture.cutmix)
+    shapes = np.where(by_piece, picture.cutmix, picture.mixup or picture.cutmix).tolist()
+    share = np.array([draw.beta(shape, shape) for draw, shape in zip(rng, shapes, strict=True)])
+    side = np.clip(np.round(picture.size * np.sqrt(1 - share)), 1, picture.size)
+    room = picture.size - side + 1
+    found = {
+        "mix": np.where(by_piece, 2.0, mixes.astype(float)),
+        "mix_top": np.floor(room * u["mix_top"]) / picture.size,
+        "mix_left": np.floor(room * u["mix_left"]) / picture.size,
+        "mix_height": side / picture.size,
+        "mix_width": side / picture.size,
+    }
+    own = np.where(by_piece, 1 - (side / picture.size) ** 2, share)
+    return {**found, "share": np.where(mixes, own, 1.0)}
 
 
 class Eye:

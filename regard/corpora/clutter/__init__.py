@@ -1,0 +1,1 @@
+"""Digits anywhere among pieces of other digits, made of MNIST."""
