@@ -13,6 +13,7 @@ from PIL import Image
 
 import regard
 from regard.batch import Asked, Sizes, Tensors
+from regard.data.draws import Draws
 from regard.data.read import Faults
 from regard.model import Model, Writes, WritesOn
 from regard.models import MODELS
@@ -21,7 +22,6 @@ from regard.serve.served import ServedRun
 from regard.tasks import TASKS, Prediction, Task
 from regard.tasks import task as capabilities
 from regard.training.loss import LOSSES
-from regard.training.prepare import generators
 from regard.training.recipe import read, suits
 from tests.toys import SMALL, sentences, translate
 
@@ -202,13 +202,13 @@ def test_batches_are_planned_cut_and_counted(made):
     plan = run.task.plan(data.store, 64, 0)
     rows = plan.epoch(0)[0]
     assert len(plan.epoch(0)) == plan.batches
-    rng = generators(0, 0, range(len(rows))) if run.task.draws else None
+    rng = Draws(0, 0, range(len(rows))) if run.task.draws else None
     whole = run.task.batch(data.store, rows, rng)
     assert type(whole.read) is run.task.sizes.read and type(whole.asked) is run.task.sizes.asked
     assert len(whole) == len(rows)
     shards = []
     for rank in range(2):
-        own = None if rng is None else generators(0, 0, range(len(rows))[rank::2])
+        own = None if rng is None else Draws(0, 0, range(len(rows))[rank::2])
         shards.append(run.task.batch(data.store, rows[rank::2], own))
     assert [sum(counts) for counts in zip(*(s.counts for s in shards), strict=True)] == list(
         whole.counts

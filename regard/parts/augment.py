@@ -107,7 +107,9 @@ def grey(x: Tensor) -> Tensor:
     """As Pillow weighs colours.  (B, C, H, W) -> (B, 1, H, W)"""
     if x.shape[1] != 3:
         return x.mean(1, keepdim=True)
-    return (x * x.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    red, green, blue = x.split(1, 1)
+    out: Tensor = 0.299 * red + 0.587 * green + 0.114 * blue
+    return out
 
 
 def smooth(x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from ..batch import Batch, Sizes, Words
 from ..batch import Pixels as PixelBatch
 from ..data.cut import Plan
+from ..data.draws import Draws
 from ..data.examples import Data, Examples, chunks
 from ..data.order import Rows, Shuffled
 from ..data.pictures import Captioned, PictureError, read_captions
@@ -29,7 +30,7 @@ from ..score.cider import cider
 from ..text import Settings as TextSettings
 from ..text import Text, learn
 from .form import Form
-from .picture import Eye, GivenPicture, PictureForm, PictureSettings, learn_colours, sizes_of
+from .picture import DRAWN, Eye, GivenPicture, PictureForm, PictureSettings, learn_colours, sizes_of
 from .prediction import Prediction
 from .task import Axis, Measured, Rng, Scores, Sections
 from .writing import GREEDY, WritesTarget
@@ -166,7 +167,9 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
         told = [self.captions(store, row) for row in rows.tolist()]
         picked = [0] * len(told)
         if rng is not None:
-            picked = [int(d.integers(len(row))) for d, row in zip(rng, told, strict=True)]
+            assert isinstance(rng, Draws)
+            drawn = rng.uniform(len(DRAWN) + 1)[:, -1].tolist()  # beside what is done to pictures
+            picked = [int(u * len(row)) for u, row in zip(drawn, told, strict=True)]
         read, _ = self.eye.read(store, rows, rng)
         return Batch(read, self.words([row[i] for row, i in zip(told, picked, strict=True)]))
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..batch import Pixels as PixelBatch
 from ..batch import Sizes
+from ..data.draws import Draws
 from ..data.order import Rows
 from ..data.pictures import PictureError, Pixels, as_array, decode
 from ..data.read import read_json
@@ -222,10 +223,10 @@ def draw_changes(
 ) -> tuple[Tensor, NDArray[np.int64], Tensor]:
     """What is done to each picture, which of so many rows it is mixed with, and its own share.
 
-    Numbers are drawn row by row, each by its own generator, and made use of all at once.
     -> (B, columns of parts/augment.py), (B,), (B,)
     """
-    drawn = np.stack([draw.random(len(DRAWN)) for draw in rng])
+    assert isinstance(rng, Draws)
+    drawn = rng.uniform(len(DRAWN))
     u = dict(zip(DRAWN, drawn.T, strict=True))
     none = np.zeros(len(drawn))
     said = dict.fromkeys(COLUMNS, none) | {"share": none + 1.0, "zoom": none + 1.0}
@@ -250,20 +251,31 @@ def draw_changes(
             length = np.where(covers, 0.1 + 0.4 * u[side], 0.0)
             said |= {side: length, first: (1 - length) * u[first]}
     if picture.mixes:
-        said |= mixed(picture, u, rng)
+        said |= mixed(picture, u)
     table = torch.from_numpy(np.stack([said[name] for name in COLUMNS], 1).astype(np.float32))
     others = np.floor(rows * u["other"]).astype(np.int64)
     return table, others, table[:, COLUMNS.index("share")]
 
 
+def beta(u: NDArray[np.float64], shape: float) -> NDArray[np.float64]:
+    """Numbers of a Beta(shape, shape) out of those between 0 and 1: where its sum passes them."""
+    # Cells that lie closer at both ends, where a shape below 1 has its peaks.
+    edges = np.sin(np.linspace(0, np.pi / 2, 2049)) ** 2
+    middle = (edges[1:] + edges[:-1]) / 2
+    mass = (middle * (1 - middle)) ** (shape - 1) * np.diff(edges)
+    sums = np.concatenate(([0.0], mass.cumsum())) / mass.sum()
+    found: NDArray[np.float64] = np.interp(u, sums, edges)
+    return found
+
+
 def mixed(
-    picture: PictureSettings, u: Mapping[str, NDArray[np.float64]], rng: Rng
+    picture: PictureSettings, u: Mapping[str, NDArray[np.float64]]
 ) -> dict[str, NDArray[np.float64]]:
     """Mixup (Zhang et al. 2018) or cutmix (Yun et al. 2019): how, and how much is its own."""
     mixes = u["mix"] < picture.mix
     by_piece = mixes & (u["by_piece"] < (0.5 if picture.mixup else 1.0)) & bool(picture.cutmix)
-    shapes = np.where(by_piece, picture.cutmix, picture.mixup or picture.cutmix).tolist()
-    share = np.array([draw.beta(shape, shape) for draw, shape in zip(rng, shapes, strict=True)])
+    through, cut = (beta(u["share"], shape or 1.0) for shape in (picture.mixup, picture.cutmix))
+    share = np.where(by_piece, cut, through)
     side = np.clip(np.round(picture.size * np.sqrt(1 - share)), 1, picture.size)
     room = picture.size - side + 1
     found = {

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.cut import Plan
+from ..data.draws import Draws
 from ..data.examples import Data
 from ..data.load import ahead
 from ..data.read import Faults
@@ -26,7 +27,6 @@ from .events import Begun, Event, Log, Progress, Saved, Step, Stopped, Window, r
 from .prepare import (
     autocast,
     device_name,
-    generators,
     notes_on,
     one_batch,
     prepare_data,
@@ -345,7 +345,7 @@ def shares(
         picked = slice(world.rank, None, world.size) if counts else slice(0, 1)
         rng = None
         if task.draws:
-            rng = generators(settings.seed, step, range(count)[picked])
+            rng = Draws(settings.seed, step, range(count)[picked])
         batch = task.batch(data.store, rows[picked], rng)
         on_gpu = world.device.type == "cuda"
         yield Share(batch.pad_to_multiple(8).pin() if on_gpu else batch, counts)

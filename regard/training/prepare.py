@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 
+from ..data.draws import Draws
 from ..data.examples import Data
 from ..data.read import Faults
 from ..errors import RunError
@@ -60,15 +60,10 @@ def prepare_part(
     return task.data(examples, cache, longest, faults)
 
 
-def generators(seed: int, step: int, rows: range) -> list[np.random.Generator]:
-    """A generator for each row of a step's batch: what is drawn of a row depends on no other."""
-    return [np.random.default_rng((seed, step, row)) for row in rows]
-
-
 def one_batch(task: AnyTask, data: Data, rows: object, settings: Settings) -> AnyBatch:
     """A batch to try or to count on."""
     count = len(rows)  # type: ignore[arg-type]
-    rng = generators(settings.seed, 0, range(count)) if task.draws else None
+    rng = Draws(settings.seed, 0, range(count)) if task.draws else None
     return task.batch(data.store, rows, rng)
 
 

@@ -9,10 +9,11 @@ import torch
 from PIL import Image
 
 import regard
+from regard.data.draws import Draws
 from regard.data.pictures import Picture, decode
 from regard.errors import DataError, InputError, RecipeError
 from regard.parts.augment import augment
-from regard.tasks.picture import PictureForm, PictureSettings, draw_changes, learn_colours
+from regard.tasks.picture import PictureForm, PictureSettings, beta, draw_changes, learn_colours
 from tests.data.test_pictures import content, picture
 
 
@@ -68,12 +69,12 @@ def test_what_is_changed_depends_on_the_draw_alone():
     )  # fmt: skip
     seen = set()
     for seed in range(40):
-        one = draw_changes(settings, [np.random.default_rng(seed)], 100)
-        two = draw_changes(settings, [np.random.default_rng(s) for s in (seed, 7)], 100)
+        one = draw_changes(settings, Draws(1, 5, [seed]), 100)
+        two = draw_changes(settings, Draws(1, 5, [seed, 77]), 100)
         assert torch.equal(one[0][0], two[0][0]) and one[1][0] == two[1][0]
         seen.add(tuple(one[0][0].tolist()))
     assert len(seen) == 40
-    plain, _, share = draw_changes(PictureSettings(size=16), [np.random.default_rng(0)], 9)
+    plain, _, share = draw_changes(PictureSettings(size=16), Draws(0, 0, [0]), 9)
     x = torch.rand(1, 3, 16, 16)
     torch.testing.assert_close(augment(x, plain), x, atol=1e-5, rtol=0)
     assert share.tolist() == [1.0]
@@ -170,3 +171,11 @@ def test_a_damaged_picture_is_told_by_its_name_or_left_out(tmp_path):
 def test_a_patch_must_divide_the_picture():
     with pytest.raises(RecipeError, match=r"picture.patch \(5\) must divide picture.size \(8\)"):
         PictureSettings(size=8, patch=5)
+
+
+@pytest.mark.parametrize("shape", [0.2, 1.0, 3.0])
+def test_shares_are_drawn_from_their_beta(shape):
+    drawn = beta(Draws(0, 0, range(50_000)).uniform(1)[:, 0], shape)
+    assert drawn.min() >= 0 and drawn.max() <= 1
+    assert drawn.mean() == pytest.approx(0.5, abs=0.01)
+    assert drawn.var() == pytest.approx(1 / (4 * (2 * shape + 1)), rel=0.03)

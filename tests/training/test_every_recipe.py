@@ -9,12 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard import config
+from regard.data.draws import Draws
 from regard.data.read import Faults
 from regard.training.backward import make_backward
 from regard.training.distil import make_loss
 from regard.training.distributed import World, join
 from regard.training.loop import Share, gradient
-from regard.training.prepare import generators, prepare_data, prepare_task
+from regard.training.prepare import prepare_data, prepare_task
 from regard.training.recipe import read
 from regard.training.run import start
 from tests.test_recipes import shrunk
@@ -41,7 +42,7 @@ def gradients(recipe, task, data, rows, world, pieces=1):
     torch.manual_seed(0)
     model = recipe.build(task.sizes).double().eval()
     own = slice(world.rank, None, world.size)
-    rng = generators(0, 0, range(len(rows))[own]) if task.draws else None
+    rng = Draws(0, 0, range(len(rows))[own]) if task.draws else None
     batch = task.batch(data.store, rows[own], rng)
     doubles = [t.double() if t.is_floating_point() else t for t in batch.tensors()]
     share = Share(batch.put(doubles), True)
