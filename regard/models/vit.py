@@ -115,7 +115,7 @@ class ViT(Model):
         s = self.settings
         score = SCORES[s.score](s.width // s.heads, s.heads)
         attention = Attention(s.width, s.heads, score=score, dropout=s.attention_dropout)
-        leave_out = s.drop_path * layer / max(1, s.depth - 1)
+        leave_out = s.drop_path * layer / max(1, s.depth - 1) if s.drop_path else None
 
         def residual() -> PostNorm:
             return RESIDUALS[s.residual](NORMS[s.norm](s.width, s.epsilon), s.dropout, leave_out)

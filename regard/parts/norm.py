@@ -18,9 +18,11 @@ NORMS: dict[str, Callable[..., nn.Module]] = {
 class DropPath(nn.Module):
     """What a sub-layer adds, of some examples nothing at all (Huang et al. 2016)."""
 
+    rate: Tensor  # not a number, so that one compiled block stands for those of all rates
+
     def __init__(self, rate: float) -> None:
         super().__init__()
-        self.rate = rate
+        self.register_buffer("rate", torch.tensor(rate), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -34,12 +36,12 @@ class PostNorm(nn.Module):
 
     final = False  # the last sub-layer's output is already normed
 
-    def __init__(self, norm: nn.Module, dropout: float, leave_out: float = 0.0) -> None:
+    def __init__(self, norm: nn.Module, dropout: float, leave_out: float | None = None) -> None:
         """`leave_out`: how often, in training, an example goes around the sub-layer."""
         super().__init__()
         self.norm = norm
         self.dropout: nn.Module = nn.Dropout(dropout)
-        if leave_out:
+        if leave_out is not None:
             self.dropout = nn.Sequential(self.dropout, DropPath(leave_out))
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
