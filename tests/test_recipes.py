@@ -1,13 +1,19 @@
 """Every shipped recipe is complete, says what it is for, and runs for two steps."""
 
 import asyncio
+import base64
 import gzip
+import io
 import json
 import re
+import struct
+import tarfile
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import regard
 from regard import config
@@ -69,6 +75,9 @@ def test_it_trains_for_two_steps(name, tmp_path):
     recipe, overrides = read(name), shrunk(name, tmp_path)
     run = regard.train(name, *overrides, run=tmp_path / "run")
     asked = ASKED.get(recipe.task_kind, "two")
+    if run.task.gives.from_file:
+        asked = str(tmp_path / "asked.png")
+        Image.new("RGB", (20, 10), "red").save(asked)
     asked += "\ttwo cats" if getattr(recipe.task, "pair", "") else ""
     assert run.predict([asked])[0].input == asked
     assert (Path(run.folder) / "results.json").is_file()
@@ -79,19 +88,23 @@ async def is_served(run, asked):
     """Whatever `predict` answers, a server answers too, and the same."""
     hosted = ServedRun(run, ServerLimits())
     try:
+        sent = asked
+        if run.task.gives.from_file:
+            content = base64.b64encode(Path(asked).read_bytes()).decode()
+            sent = {"image": f"data:image/png;base64,{content}"}
         fixed = {"seed": 3, "kind": "sample"} if run.recipe.decode.kind == "sample" else {}
-        (told,) = await hosted.predict([asked], fixed)
+        (told,) = await hosted.predict([sent], fixed)
         own = regard.load(run.folder, *(f"decode.{k}={v}" for k, v in fixed.items()))
         assert told["output"] == own.predict([asked])[0].output
         if run.task.gives.kind == "pair":  # two texts may come apart too
             (again,) = await hosted.predict([asked.split("\t")], fixed)
             assert (again["input"], again["output"]) == (asked, told["output"])
-        if hosted.writes:
+        if hosted.writes and sent is asked:
             said = schema.Completion(prompt=asked, max_tokens=5, seed=3 if fixed else None)
             whole = await Completing(hosted, said, ServerLimits(), Metrics()).whole()
             assert whole["choices"][0]["finish_reason"] in ("stop", "length")
         if run.model.looks:
-            looked = schema.Attention(input=asked, parameters=fixed)
+            looked = schema.Attention(input=sent, parameters=fixed)
             assert (await look.into(hosted, looked, ServerLimits()))["looks"]
     finally:
         hosted.close(1)
@@ -188,7 +201,56 @@ def write_documents(recipe, folder):
     return [f"text.size={size}", "text.bytes=false", "task.context=32", "train.batch_tokens=128"]
 
 
+def write_pictures(recipe, folder):
+    """Red and green pictures, as a tar of classes or as MNIST has them."""
+    for part in ("train", "test"):
+        named = getattr(recipe.data, part)
+        made = [(red_or_green(i, recipe.sections["picture"]), i % 2) for i in range(24)]
+        if isinstance(named, str):
+            with tarfile.open(folder / named, "w:gz") as tar:
+                for number, (pixels, label) in enumerate(made):
+                    add_picture(tar, f"{part}/{('red', 'green')[label]}/{number}.png", pixels)
+            continue
+        images = np.stack([pixels[0] for pixels, _ in made])
+        labels = np.array([label for _, label in made], np.uint8)
+        for name, array in zip(named, (images, labels), strict=True):
+            head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
+            (folder / name).write_bytes(gzip.compress(head + array.tobytes()))
+    return ["train.batch_tokens=1024"]
+
+
+def write_captions(recipe, folder):
+    for part in ("train", "valid", "test"):
+        table, packed = getattr(recipe.data, part)
+        rows = []
+        with tarfile.open(folder / packed, "w:gz") as tar:
+            for i in range(12):
+                add_picture(tar, f"{part}/{i}.png", red_or_green(i, recipe.sections["picture"]))
+                what = ("red", "green")[i % 2]
+                rows += [f"{i}.png\t{n}\tA {what} picture {n} ." for n in range(2)]
+        put(folder / table, "".join(f"{row}\n" for row in rows))
+    return ["text.size=60", "train.batch_tokens=640"]
+
+
+def red_or_green(number, picture):
+    shape = (picture.channels, picture.size, picture.size)
+    pixels = np.random.default_rng(number).integers(0, 90, shape, np.uint8)
+    pixels[number % 2 if picture.channels == 3 else 0] += 120 if number % 2 else 30
+    return pixels
+
+
+def add_picture(tar, name, pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels.transpose(1, 2, 0)).save(file, "PNG")
+    about = tarfile.TarInfo(name)
+    about.size = file.tell()
+    file.seek(0)
+    tar.addfile(about, file)
+
+
 WRITE = {
+    "picture": write_pictures,
+    "caption": write_captions,
     "classify": write_labelled,
     "tag": write_tags,
     "answer": write_questions,

@@ -18,13 +18,14 @@ from ..parts.align import Align, Aligned, AlignedAttend
 from ..parts.output import Output
 from ..parts.pick import PICKS, Hard
 from ..parts.pool import mean
-from ..parts.position import NoPosition
+from ..parts.position import POSITIONS
 from ..parts.recurrent import CELLS, Reader, Recurrent
 from ..parts.score import SCORES
 from ..parts.state import Carried, Memory, Source, State
 from ..parts.window import WINDOWS
 from .door import DOORS, make_door, table_of
 
+MOST_PLACES = 1024  # that learned positions tell apart
 AT_A_TIME = 1024  # words whose chances are looked up together, to reward a draw
 
 
@@ -65,6 +66,11 @@ class Seq2SeqSettings:
         Literal["none", "attended", "context"],
         "what a step reads beside the word: nothing; what the last step came to (input feeding, "
         "Luong); what the last state looks at (Bahdanau)",
+    ] = "none"
+    position: Annotated[
+        str,
+        POSITIONS,
+        "how places of what is read are told apart; a net that reads in order needs none",
     ] = "none"
     dropout: Annotated[float, Ge(0), Lt(1), "on words, between layers and before the output"] = 0.2
     tie: Annotated[
@@ -117,7 +123,8 @@ class Seq2Seq(Model):
             "attention is 'none', so there is no context to feed and nothing to cover; set "
             "model.attention to plain or separate"
         )
-        self.source = make_door(sizes, s.width, NoPosition(), scale=1.0)
+        place = POSITIONS[s.position](s.width, 1, MOST_PLACES)
+        self.source = make_door(sizes, s.width, place, scale=1.0)
         self.target = nn.Embedding(sizes.target, s.width)
         nn.init.normal_(self.target.weight, std=s.width**-0.5)
         if s.tie == "all" and sizes.shared:

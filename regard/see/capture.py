@@ -73,7 +73,8 @@ class AttentionReport:
         crossing = [look for look in self.looks if look.kind.endswith("cross")] or self.looks[-1:]
         mean = np.mean([look.weights.mean(0) for look in crossing], 0, keepdims=True)
         first = crossing[0]
-        return Look("mean of all heads and layers", first.kind, -1, first.rows, first.columns, mean)
+        told = "mean of all heads and layers"
+        return replace(first, name=told, layer=-1, weights=mean, scores=None, values=None)
 
     def data(self) -> dict[str, object]:
         """Plain lists, for JSON."""
@@ -90,6 +91,14 @@ class AttentionReport:
         more["picture"] = shown and f"data:image/png;base64,{shown}"
         return {**told, "looks": looks, **{k: v for k, v in more.items() if v is not None}}
 
+    def draw(self, path: Path) -> None:
+        """One figure: on the picture where there is one, else the alignment."""
+        on_patches = any(look.column_kind == "patches" for look in self.looks)
+        if self.picture and on_patches:
+            figure.on_picture(self, path)
+        else:
+            figure.alignment(self.alignment(), path)
+
     def save(self, path: str | Path) -> Path:
         """Write .html, .json, .png, .svg or .pdf, as the name says."""
         return save(self, Path(path), WRITERS)
@@ -101,10 +110,7 @@ class AttentionReport:
 WRITERS: dict[str, Callable[[AttentionReport, Path], object]] = {
     ".html": lambda sight, path: path.write_text(page.standalone(sight.data()), encoding="utf-8"),
     ".json": lambda sight, path: path.write_text(page.dump(sight.data()), encoding="utf-8"),
-    **{
-        kind: lambda sight, path: figure.alignment(sight.alignment(), path)
-        for kind in (".png", ".svg", ".pdf")
-    },
+    **{kind: lambda sight, path: sight.draw(path) for kind in (".png", ".svg", ".pdf")},
 }
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..parts.position import POSITIONS
 from ..training.schedule import rate_at
 
 if TYPE_CHECKING:
-    from .capture import Look
+    from .capture import AttentionReport, Look
 
 
 def alignment(look: Look, path: Path) -> None:
@@ -30,6 +32,69 @@ def alignment(look: Look, path: Path) -> None:
     axes.set_xlabel(f"{look.kind}: {look.name}", fontsize=8)
     chart.colorbar(image, ax=axes, label="weight", shrink=0.8)
     write(chart, path)
+
+
+def on_picture(report: AttentionReport, path: Path) -> None:
+    """Weights drawn on the picture: for each word or step, or for each head and all layers."""
+    import io
+
+    from PIL import Image
+
+    with Image.open(io.BytesIO(report.picture)) as opened:
+        shown = np.asarray(opened.convert("RGB"))
+    panels = list(panels_of(report))[:MOST_PANELS]
+    across = min(6, len(panels))
+    from matplotlib.figure import Figure
+
+    down = -(-len(panels) // across)
+    chart = Figure(figsize=(1.8 * across, 2.1 * down), layout="constrained")
+    tall, wide = shown.shape[:2]
+    for number, (title, weights) in enumerate(panels, 1):
+        axes = chart.add_subplot(down, across, number)
+        axes.imshow(shown, extent=(0, wide, tall, 0))
+        alpha = 0.85 * weights / max(float(weights.max()), 1e-9)
+        orange = np.zeros((*weights.shape, 4))
+        orange[..., :3], orange[..., 3] = (1.0, 0.47, 0.0), alpha
+        axes.imshow(orange, extent=(0, wide, tall, 0), interpolation="nearest")
+        axes.set_title(plain(title), fontsize=8)
+        axes.set_axis_off()
+    write(chart, path)
+
+
+MOST_PANELS = 36
+
+
+def panels_of(report: AttentionReport) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """Titles and weights on patches, in the shape of the picture."""
+    look = report.alignment()
+    last = [one for one in report.looks if one.kind == look.kind][-1]
+    tall, wide = last.column_shape
+    before = len(last.columns) - tall * wide
+
+    def placed(row: NDArray[np.float32]) -> NDArray[np.float32]:
+        return row[before:].reshape(tall, wide)
+
+    if last.row_kind != "patches":
+        for name, row in zip(look.rows, look.weights[0], strict=True):
+            yield name, placed(row)
+        return
+    yield (
+        "rollout, all layers",
+        placed(rollout([one.weights.mean(0) for one in report.of(last.kind)])[0]),
+    )
+    for head, weights in enumerate(last.weights):
+        yield f"head {head + 1}", placed(weights[0])
+
+
+def rollout(layers: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """What each place of the first layer counts for in the last: half of every vector stays itself.
+
+    Abnar and Zuidema 2020.  layers (S, S) each -> (S, S)
+    """
+    whole = np.eye(len(layers[0]), dtype=np.float32)
+    for weights in layers:
+        whole = (0.5 * weights + 0.5 * np.eye(len(weights), dtype=np.float32)) @ whole
+    return whole
 
 
 def positions(name: str, path: str | Path, length: int = 64, width: int = 64) -> Path:

@@ -73,7 +73,13 @@ def test_drop_a_picture_and_see_where_the_model_looked(page, colours):
     assert "-F 'image=@01.png'" in page.text_content("#curl")
     page.click("#look")
     page.wait_for_selector("[role=tab][data-view=heads]")
-    assert page.inner_text("#views").strip()
+    panels = page.locator("#views .panel .seen")
+    expect(panels).to_have_count(1 + 1 + 2)  # the patch chosen, all layers, two heads
+    inked = "one => one.getContext('2d').getImageData(0, 0, 2, 2).data.some(x => x > 0)"
+    assert page.locator("#views canvas").nth(1).evaluate(inked)
+    expect(page.locator("#views .hint")).to_contain_text("[class]")
+    page.locator("#views button.panel").click(position={"x": 20, "y": 20})
+    expect(page.locator("#views .hint")).to_contain_text("1,1")
     shot(page, "picture")
     page.goto(server.url)
     page.wait_for_selector("#drop")

@@ -2,7 +2,7 @@
 // both draw with this. Text from a model only ever becomes text nodes, so that it cannot be markup.
 
 const TITLES = {
-  heads: "Heads", all: "All heads", matrix: "Matrix", step: "Step by step", generation: "Generation",
+  picture: "On the picture", heads: "Heads", all: "All heads", matrix: "Matrix", step: "Step by step", generation: "Generation",
   hops: "Hops", statistics: "Statistics", ablation: "Ablation",
 };
 const SVG = new Set(["svg", "g", "line", "path", "rect", "text", "title"]);
@@ -68,6 +68,7 @@ const AXES = {
   words: { joins: true },
   sentences: { joins: false },
   patches: { joins: false },
+  steps: { joins: false },
 };
 const joins = kind => AXES[kind ?? "words"]?.joins ?? false;
 
@@ -335,6 +336,75 @@ function headsView(page) {
       ? `${many ? `More than ${MANY} tokens: only` : "Only"} the ${drawn.length} strongest of ${all.length} lines are drawn; a token's own lines are all drawn when it is hovered or focused.` : ""), box);
 }
 
+// What is drawn on a picture: the weights of a row on the patches that they are of
+const onPicture = look => look.column_kind === "patches" && look.column_shape?.length === 2;
+
+/** One picture with weights over it; the strongest is drawn full. */
+function panel(page, weights, title) {
+  const [tall, wide] = page.look.column_shape, most = Math.max(...weights, 1e-9);
+  const over = make("canvas", { width: wide, height: tall, "aria-hidden": "true" });
+  const draw = over.getContext("2d");
+  weights.forEach((weight, at) => {
+    draw.fillStyle = `rgba(255, 120, 0, ${(0.85 * weight / most).toFixed(3)})`;
+    draw.fillRect(at % wide, Math.floor(at / wide), 1, 1);
+  });
+  const [best] = strongest(weights, 1);
+  const told = `${title}: most at row ${Math.floor(best / wide) + 1}, column ${best % wide + 1} (${number(weights[best])})`;
+  return make("figure.panel", { title: told }, make("div.seen", {}, make("img", { src: page.data.picture, alt: told }), over),
+    make("figcaption", {}, title));
+}
+
+/** Where looks went one after the other, numbered. */
+function path(page, rows) {
+  const [tall, wide] = page.look.column_shape;
+  const places = rows.map(row => { const [at] = strongest(row, 1); return [(at % wide) + 0.5, Math.floor(at / wide) + 0.5]; });
+  const one = make("svg.path", { viewBox: `0 0 ${wide} ${tall}`, "aria-hidden": "true" },
+    make("path", { d: `M${places.map(place => place.join(" ")).join("L")}` }),
+    places.map(([x, y], at) => make("text", { x, y: y + 0.12 }, String(at + 1))));
+  return make("figure.panel", {}, make("div.seen", {}, make("img", { src: page.data.picture, alt: "where it looked, one after the other" }), one),
+    make("figcaption", {}, "path"));
+}
+
+/** What each place of the first layer counts for in the last: half of every vector stays itself (Abnar and Zuidema 2020). */
+function rollout(stack) {
+  let whole = null;
+  for (const look of stack) {
+    const { weights } = picture(look, "mean", false), size = weights.length;
+    const mixed = weights.map((row, t) => row.map((weight, s) => 0.5 * weight + (s === t ? 0.5 : 0)));
+    whole = whole === null ? mixed : mixed.map(row => {
+      const sum = new Float32Array(size);
+      row.forEach((weight, t) => { if (weight > 1e-6) whole[t].forEach((value, s) => { sum[s] += weight * value; }); });
+      return Array.from(sum);
+    });
+  }
+  return whole;
+}
+
+function pictureView(page) {
+  if (!page.look || !onPicture(page.look)) return "This attention does not look at the picture; choose another.";
+  const look = page.look, [tall, wide] = look.column_shape, before = look.columns.length - tall * wide;
+  const patches = row => Array.from(row).slice(before);
+  const many = look.weights.map((_, head) => head), shown = page.heads[0] === "mean" ? many : page.heads;
+  if (look.row_kind !== "patches") {
+    const { rows, weights } = page.picture(page.heads[0]);
+    const each = rows.map((name, t) => panel(page, patches(weights[t]), word(name)));
+    const first = look.row_kind === "steps" ? [path(page, weights.map(patches))] : [];
+    return make("div", {}, make("p.hint", {}, "One picture for each word or step: where it looked then."), make("div.panels", {}, first, each));
+  }
+  // Patches look at patches: what speaks for the picture, or the patch that was clicked.
+  const at = page.token >= 0 && page.token < look.rows.length ? page.token : 0;
+  const whole = look.rows.length * look.columns.length <= 400 * 400 ? rollout(page.stack) : null;
+  const items = [make("button.panel", { type: "button", "data-key": "where", onclick: event => {
+    const box = event.currentTarget.querySelector("img").getBoundingClientRect();
+    const place = (value, size) => Math.max(0, Math.min(size - 1, Math.floor(value * size)));
+    const row = place((event.clientY - box.top) / box.height, tall), column = place((event.clientX - box.left) / box.width, wide);
+    page.change({ token: event.detail ? before + row * wide + column : 0 });
+  } }, panel(page, look.columns.map((_, s) => s === at ? 1 : 0).slice(before), at < before ? look.rows[at] : `patch ${look.rows[at]}`)),
+  ...(whole ? [panel(page, patches(whole[at]), "rollout, all layers")] : []),
+  ...shown.map(head => panel(page, patches(picture(look, head, false).weights[at]), `head ${head + 1}`))];
+  return make("div", {}, make("p.hint", {}, `Where ${quote(look.rows[at])} looks in layer ${look.layer + 1}. A click on the first picture chooses a patch.`), make("div.panels", {}, items));
+}
+
 function allView(page) {
   const small = 96; // pixels a side: longer inputs show the largest weight of each block
   const across = Math.max(...page.stack.map(look => look.weights.length));
@@ -550,7 +620,7 @@ function ablationView(page) {
       ...order.map(one => row(`${one.name}, head ${one.head + 1}`, one.value, one.output))], ".wide"));
 }
 
-const DRAW = { heads: headsView, all: allView, matrix: matrixView, step: stepView, generation: generationView,
+const DRAW = { picture: pictureView, heads: headsView, all: allView, matrix: matrixView, step: stepView, generation: generationView,
   hops: hopsView, statistics: statisticsView, ablation: ablationView };
 
 // The frame around a view: tabs and choices
@@ -621,7 +691,7 @@ if (globalThis.matchMedia) {
 export function show(container, data, state = {}, onState = () => {}) {
   const kinds = [...new Set((data.looks ?? []).map(look => look.kind))];
   const offered = Object.keys(TITLES).filter(view => ({ generation: data.generation, ablation: data.ablation,
-    hops: kinds.includes("hops") })[view] ?? (view !== "generation" && view !== "ablation" && kinds.length > 0));
+    hops: kinds.includes("hops"), picture: Boolean(data.picture) && (data.looks ?? []).some(onPicture) })[view] ?? (view !== "generation" && view !== "ablation" && kinds.length > 0));
   const page = { container, data, state: { ...state } };
   page.picture = head => page.layer === "mean" ? overLayers(page.stack, page.words) : picture(page.look, head, page.words);
   page.keep = patch => { Object.assign(page.state, patch); onState({ ...page.state }); };
