@@ -57,6 +57,10 @@ class Model(nn.Module):
     def on_progress(self, part: float) -> None:
         """Told before every step how much of the training is done."""
 
+    def fitted(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Another run's weights as this model can begin with them."""
+        return weights
+
     def level(self, name: str) -> int:
         """How far up a weight stands: 0 in a door, from 1 on in a stack; -1 in what speaks."""
         part, _, rest = name.partition(".")

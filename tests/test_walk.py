@@ -1,23 +1,29 @@
-"""Read this first: docs/walk.md, executed; a sentence goes through the rooms."""
+"""Read this first: docs/walk.md and docs/walk-picture.md, executed: two ways through the rooms."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
-WALK = (ROOT / "docs/walk.md").read_text(encoding="utf-8")
+WALKS = {"walk.md": 14, "walk-picture.md": 7}  # and how many stops each has at least
 
 
-def test_the_walk_runs_as_it_is_written():
+@pytest.mark.parametrize("name", WALKS)
+def test_the_walk_runs_as_it_is_written(name):
     names: dict[str, object] = {}
-    blocks = re.findall(r"```python\n(.*?)```", WALK, re.DOTALL)
-    assert len(blocks) >= 14
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= WALKS[name]
     for block in blocks:
-        exec(compile(block, "docs/walk.md", "exec"), names)
+        exec(compile(block, f"docs/{name}", "exec"), names)
 
 
-def test_every_file_of_the_walk_exists():
-    headings = " ".join(re.findall(r"^## .*", WALK, re.M))
+@pytest.mark.parametrize("name", WALKS)
+def test_every_file_of_the_walk_exists(name):
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    headings = " ".join(re.findall(r"^## .*", text, re.M))
     stops = re.findall(r"`(regard/\S+?)`", headings)
-    assert len(stops) >= 14
+    assert len(stops) >= WALKS[name]
     for path in stops:
-        assert (ROOT / path).is_file(), path
+        assert (ROOT / path).exists(), path

@@ -16,7 +16,7 @@ from ..parts.block import Block
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
-from ..parts.place import PLACES
+from ..parts.place import PLACES, Learned, resized
 from ..parts.position import NoPosition
 from ..parts.score import SCORES
 from .door import make_door
@@ -84,6 +84,19 @@ class ViT(Model):
                 nn.init.trunc_normal_(weight, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
+
+    def fitted(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Places of a smaller or larger picture are drawn out or pressed together."""
+        name = "places.weight"
+        own = self.places.weight if isinstance(self.places, Learned) else None
+        if own is None or name not in weights or weights[name].shape == own.shape:
+            return weights
+        count = len(self.before)
+        side = round((len(weights[name]) - count) ** 0.5)
+        if side**2 + count != len(weights[name]):
+            return weights
+        drawn = resized(weights[name], count, (side, side), self.places.grid)
+        return {**weights, name: drawn}
 
     def forward(self, batch: Batch[Tensors, Asked]) -> Tensor:
         return self.states(batch).states if self.asked is Nothing else super().forward(batch)

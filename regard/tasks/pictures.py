@@ -104,6 +104,18 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
         return cls(settings, eye, *learn_labels(settings, examples))
 
     @classmethod
+    def adopt_from(
+        cls,
+        settings: PicturesSettings,
+        sections: Sections,
+        origin: Path,
+        examples: Examples[Picture],
+    ) -> Self:
+        """Other classes, of pictures that are made what the other run's were."""
+        eye = Eye.load(sections["picture"], origin)
+        return cls(settings, eye, *learn_labels(settings, examples))
+
+    @classmethod
     def imported_pictures(
         cls,
         settings: PicturesSettings,

@@ -230,7 +230,9 @@ class Adopts(Protocol):
     """It can take over what another run reads by, such as a vocabulary, whatever that was asked."""
 
     @classmethod
-    def adopt_from(cls, settings: Any, origin: Path, examples: Examples[Any]) -> AnyTask:
+    def adopt_from(
+        cls, settings: Any, sections: Sections, origin: Path, examples: Examples[Any]
+    ) -> AnyTask:
         """With what another run's folder keeps; what is asked is learned from the examples."""
 
 

@@ -17,7 +17,7 @@ from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
 from ..model import Model, answers_of
 from ..text import Text
-from .task import Axis, P, R, S
+from .task import Axis, P, R, S, Sections
 from .vocabulary import OneVocabulary
 
 
@@ -72,7 +72,9 @@ class TextTask(OneVocabulary[S, R, P]):
         return Ids(ids, lengths, segments(ids.shape[1], splits, lengths))
 
     @classmethod
-    def adopt_from(cls, settings: S, origin: Path, examples: Examples[R]) -> Self:
+    def adopt_from(
+        cls, settings: S, sections: Sections, origin: Path, examples: Examples[R]
+    ) -> Self:
         return cls.adopt(settings, Text.load(origin / "tokenizer.json"), examples)
 
     @classmethod

@@ -154,7 +154,7 @@ def start_from(model: Model, folder: Path, may_differ: bool) -> None:
     """
     weights = weights_of_run(folder, "model.from")
     own = dict(model.named_parameters())
-    picked = with_new_heads(every_nth_block(weights, own), own, model.heads)
+    picked = with_new_heads(every_nth_block(model.fitted(weights), own), own, model.heads)
     fits = picked.keys() == own.keys() and all(picked[n].shape == own[n].shape for n in own)
     if fits or not may_differ:
         checkpoint.put_weights(model, picked, folder / "model.safetensors")

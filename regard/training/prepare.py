@@ -33,7 +33,7 @@ def prepare_task(recipe: Recipe, folder: Path, faults: Faults) -> AnyTask:
     else:
         examples = kind.examples(recipe.task, recipe.data.files("train"), cache, faults)
         if origin and issubclass(kind, Adopts):  # what it is asked differs, the vocabulary does not
-            task = kind.adopt_from(recipe.task, Path(origin), examples)
+            task = kind.adopt_from(recipe.task, recipe.sections, Path(origin), examples)
         else:
             task = kind.learn(recipe.task, recipe.sections, examples)
     task.save(folder)

@@ -179,3 +179,27 @@ def test_shares_are_drawn_from_their_beta(shape):
     assert drawn.min() >= 0 and drawn.max() <= 1
     assert drawn.mean() == pytest.approx(0.5, abs=0.01)
     assert drawn.var() == pytest.approx(1 / (4 * (2 * shape + 1)), rel=0.03)
+
+
+def test_what_was_learned_of_small_pictures_helps_with_larger_ones(tmp_path):
+    """Other classes, another size: the blocks are the same, places are drawn out, heads are new."""
+    write_set(tmp_path / "set")
+    (tmp_path / "p.toml").write_text(RECIPE)
+    first = regard.train(str(tmp_path / "p.toml"), run=tmp_path / "first")
+    for name in ("red", "green"):
+        (tmp_path / "set" / name).rename(tmp_path / "set" / f"{name}ish")
+    own = 'kind = "vit"\nwidth = 16\ndepth = 1\nheads = 2'
+    text = RECIPE.replace("size = 8", "size = 12").replace(own, 'from = "first"')
+    text = text.replace("steps = 60", "steps = 1").replace("warmup = 5", "")
+    (tmp_path / "q.toml").write_text(text)
+    second = regard.train(str(tmp_path / "q.toml"), "train.rate=1e-9", run=tmp_path / "second")
+    assert second.task.labels == ["greenish", "redish"]
+    assert second.task.eye.colours == first.task.eye.colours
+    old, new = (dict(run.model.named_parameters()) for run in (first, second))
+    name = "blocks.0.attention.query.weight"
+    torch.testing.assert_close(new[name], old[name], atol=1e-6, rtol=0)
+    assert new["places.weight"].shape == (1 + 9, 16)
+    torch.testing.assert_close(new["places.weight"][0], old["places.weight"][0], atol=1e-6, rtol=0)
+    more = ("train.freeze=1", "train.steps=5")
+    third = regard.train(str(tmp_path / "q.toml"), *more, run=tmp_path / "third")
+    assert torch.equal(dict(third.model.named_parameters())[name], old[name])
