@@ -47,8 +47,8 @@ def test_a_box_holds_the_shape_that_is_named():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A smaller model for fewer steps than the recipe has: about twenty seconds."""
-    less = ("train.steps=260", "model.width=32", "train.rate=0.005", "train.warmup=40")
+    """A smaller model for fewer steps than the recipe has: about fifteen seconds."""
+    less = ("train.steps=190", "model.width=32", "train.rate=0.006", "train.warmup=30")
     less += ("train.device=cpu", "train.evaluate_examples=0", "data.valid=", "data.test=")
     return regard.train("caption-shapes", *less, run=tmp_path_factory.mktemp("shapes") / "run")
 
