@@ -36,7 +36,7 @@ from regard.parts.attention import Attention
 from regard.parts.position import Sinusoid
 from regard.parts.score import SCORES
 from regard.see.compare import compare, read
-from regard.tasks.task import Writes
+from regard.tasks.task import WritesText
 from regard.training.recipe import read as read_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -446,7 +446,7 @@ def _turn(width: int, tau: int) -> torch.Tensor:
 def loss_at(run: Path, places: int) -> float:
     """The loss of a language model on windows of so many places."""
     trained = regard.load(run)
-    assert isinstance(trained.task, Writes)
+    assert isinstance(trained.task, WritesText)
     text = "".join(open_text(trained.recipe.data.files("valid")[0]))[:40_000]
     ids = torch.tensor(trained.task.written.encode([text])[0])
     ids = ids[: len(ids) // (places + 1) * (places + 1)].view(-1, places + 1).to(trained.device)
@@ -615,6 +615,10 @@ WORDS = [  # a word of the lectures, and where it is in the house
     ("residual, layer norm", "`parts/norm.py`: `RESIDUALS`, `NORMS`"),
     ("mask", "`parts/mask.py`"),
     ("greedy, sampling, beam search", "`decode/`"),
+    ("patch, Vision Transformer", "`models/vit.py`: `ViT`; `models/door.py`: `PatchDoor`"),
+    ("places in a picture", "`parts/place.py`: `Learned`, `Relative`"),
+    ("captioning, regions", "`tasks/caption.py`: `Caption`; `models/seq2seq.py`: `AsItIs`"),
+    ("glimpse, recurrent visual attention", "`models/glimpse.py`: `Glimpse`"),
 ]
 
 
