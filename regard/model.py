@@ -34,6 +34,8 @@ class Model(nn.Module):
     stacks: ClassVar[tuple[str, ...]] = ()
     heads: ClassVar[tuple[str, ...]] = ()
     earlier: ClassVar[Mapping[str, str]] = {}  # names that weights had in older runs: old, new
+    # What its encoder is called in models that only read: their name, its own.
+    encoder_names: ClassVar[Mapping[str, str]] = {}
     looks: ClassVar[Looks] = {}  # none: there is no attention to look into
     before: tuple[str, ...] = ()  # names of vectors that it puts before what is read
     longest: int | None = None  # tokens that can be placed; None: any number

@@ -114,6 +114,7 @@ class Seq2Seq(Model):
     reads = DOORS  # whatever has a door
     answers = (Words,)
     doors = ("source", "target")
+    encoder_names: ClassVar[Mapping[str, str]] = {"embedding": "source"}
     earlier: ClassVar[Mapping[str, str]] = {"source.weight": "source.tokens.weight"}
 
     def __init__(self, sizes: Sizes, settings: Seq2SeqSettings = Seq2SeqSettings()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -61,6 +62,11 @@ class Transformer(Model):
     reads = DOORS  # whatever has a door
     answers = (Words,)
     doors, stacks = ("source", "target"), ("encoder", "decoder")
+    encoder_names: ClassVar[Mapping[str, str]] = {
+        "embedding": "source",
+        "blocks": "encoder",
+        "norm": "encoder_norm",
+    }
     looks: ClassVar[Looks] = {
         "encoder.*.attention": ("source", "source"),
         "decoder.*.attention": ("outputs", "inputs"),

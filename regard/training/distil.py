@@ -160,6 +160,31 @@ def start_from(model: Model, folder: Path, may_differ: bool) -> None:
         checkpoint.put_weights(model, picked, folder / "model.safetensors")
 
 
+def start_encoder(model: Model, folder: Path, frozen: bool) -> int:
+    """Begin reading as another run does: its door, and blocks, as far as both are built alike.
+
+    -> how many weights were taken over
+    """
+    weights, own = weights_of_run(folder, "train.encoder"), dict(model.named_parameters())
+    taken = 0
+    with torch.no_grad():
+        for theirs, weight in weights.items():
+            part, dot, rest = theirs.partition(".")
+            name = f"{model.encoder_names.get(part, part)}{dot}{rest}"
+            if part not in model.encoder_names or name not in own:
+                continue
+            if own[name].shape == weight.shape:
+                own[name].copy_(weight)
+                own[name].requires_grad_(not frozen)
+                taken += weight.numel()
+    if not taken:
+        raise RunError(
+            f"{folder}: train.encoder must be built as this model's encoder is, but nothing of it "
+            "fits; give both the same width, patch and stem."
+        )
+    return taken
+
+
 def with_new_heads(
     weights: dict[str, Tensor], own: dict[str, Any], heads: Sequence[str]
 ) -> dict[str, Tensor]:

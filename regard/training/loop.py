@@ -21,7 +21,7 @@ from ..model import AnyBatch, Model
 from ..tasks import AnyTask
 from . import adapt, checkpoint, cost, optim
 from .backward import Backward, StepResult, make_backward
-from .distil import make_loss, start_from
+from .distil import make_loss, start_encoder, start_from
 from .distributed import World
 from .events import Begun, Event, Log, Progress, Saved, Step, Stopped, Window, record, trim_log
 from .prepare import (
@@ -132,6 +132,9 @@ class Training:
         origin = recipe.model_from or settings.teacher
         if origin and not checkpoint.all_in(folder):
             start_from(self.model, Path(origin), may_differ=not recipe.model_from)
+        # What is frozen stays so when a run goes on.
+        if settings.encoder and (settings.freeze_encoder or not checkpoint.all_in(folder)):
+            start_encoder(self.model, Path(settings.encoder), settings.freeze_encoder)
         adapt.prepare(self.model, settings)
         self.model.to(device).train()
         self.optimizer = optim.OPTIMIZERS[settings.optimizer](self.model, settings)

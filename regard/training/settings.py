@@ -58,6 +58,10 @@ class Settings:
     language_weight: Annotated[
         float, Ge(0), "classes: weight of the text's own words beside them (GPT)"
     ] = 0.0
+    encoder: Annotated[
+        str, Path, "a run that reads the same kind of thing: the encoder begins with its weights"
+    ] = ""
+    freeze_encoder: Annotated[bool, "what came from train.encoder stays as it is"] = False
     layer_decay: Annotated[
         float, Gt(0), Le(1), "rate of each block as a part of the one above it; 1: all alike"
     ] = 1.0

@@ -15,11 +15,13 @@ from regard.batch import Batch, Pixels, Sizes, Words
 from regard.data.draws import Draws
 from regard.data.pictures import read_captions
 from regard.data.read import Faults
-from regard.errors import DataError, RecipeError
+from regard.errors import DataError, RecipeError, RunError
 from regard.models.seq2seq import Seq2Seq, Seq2SeqSettings
 from regard.score.bleu import several_references
 from regard.score.cider import cider
 from tests.data.test_pictures import content, picture
+from tests.tasks.test_pictures import RECIPE as CLASSES
+from tests.tasks.test_pictures import write_set as write_classes
 
 SAID = {c: [f"a {c} square on noise", f"something {c} can be seen"] for c in ("red", "green")}
 
@@ -177,3 +179,38 @@ def test_looking_everywhere_once_costs_nothing():
     batch = Batch(Pixels(torch.randn(2, 3, 8, 8)), asked)
     assert model.states(batch).penalty > 0
     assert model.eval().states(batch).penalty is None
+
+
+@pytest.mark.parametrize(("kind", "frozen"), [("seq2seq", True), ("transformer", False)])
+def test_an_encoder_learned_of_classes_reads_for_captions(kind, frozen, tmp_path):
+    write_classes(tmp_path / "set")
+    (tmp_path / "p.toml").write_text(CLASSES.replace("size = 8", "size = 12"))
+    more = ("train.steps=2", "train.warmup=0", "model.width=32")
+    first = regard.train(str(tmp_path / "p.toml"), *more, run=tmp_path / "first")
+    write_set(tmp_path)
+    text = RECIPE
+    if kind == "transformer":
+        i, j = text.index("[model]"), text.index("[train]")
+        shape = (
+            'width = 32\ndepth = 1\nheads = 2\nhidden = 128\nresidual = "pre"\nfeedforward = "gelu"'
+        )
+        text = f'{text[:i]}[model]\nkind = "transformer"\n{shape}\n{text[j:]}'
+    (tmp_path / "q.toml").write_text(text)
+    more = ("train.steps=3", "train.warmup=0", f"train.encoder={tmp_path / 'first'}",
+            f"train.freeze_encoder={str(frozen).lower()}", "train.rate=1e-9")  # fmt: skip
+    if frozen:
+        more = (*more[:-1], "train.rate=0.01")
+    second = regard.train(str(tmp_path / "q.toml"), *more, run=tmp_path / "second")
+    old, new = (dict(run.model.named_parameters()) for run in (first, second))
+    torch.testing.assert_close(new["source.cut.weight"], old["embedding.cut.weight"])
+    if kind == "transformer":
+        name = "0.attention.query.weight"
+        torch.testing.assert_close(new[f"encoder.{name}"], old[f"blocks.{name}"])
+    with pytest.raises(RunError, match="nothing of it fits"):
+        other = (
+            "model.width=16",
+            "model.hidden=16",
+            "train.steps=1",
+            f"train.encoder={tmp_path / 'first'}",
+        )
+        regard.train(str(tmp_path / "q.toml"), *other, run=tmp_path / "third")
