@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import InputError
+from ..tasks.task import Shows
 from ..training.checkpoint import write_text
 from ..training.run import Run
 from . import capture
@@ -22,7 +23,7 @@ def write(run: Run) -> None:
     if example and run.model.looks:
         # What cannot be looked at, too long a line say, must not spoil the end of a training.
         with suppress(InputError):
-            sight = capture.look(run, example)
+            sight = capture.look(run, _given(run))
     lines = [
         f"# {recipe.name}",
         "",
@@ -60,8 +61,9 @@ def write(run: Run) -> None:
     ]
     if sight is not None:
         sight.save(folder / "attention.png")
+        answer = f", of which it says “{sight.output}”" if sight.output else ""
         lines += [
-            f"What attended to what in “{example}”:",
+            f"What attended to what in “{example}”{answer}:",
             "",
             "![attention](attention.png)",
             "",
@@ -118,9 +120,19 @@ def told(scores: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
             yield name, f"{value} of {scores[name.removesuffix('_passed')]}", "", ""
 
 
+def _part(run: Run) -> str:
+    return "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
+
+
 def _example(run: Run) -> str:
-    part = "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
-    return run.task.example(run.examples(part), run.model.longest)
+    return run.task.example(run.examples(_part(run)), run.model.longest)
+
+
+def _given(run: Run) -> object:
+    """The same as it is given; what is a file is taken from the data, wherever that may be."""
+    if isinstance(run.task, Shows):
+        return run.task.as_given(next(iter(run.examples(_part(run)))))
+    return _example(run)
 
 
 def _json(path: Any) -> dict[str, object]:

@@ -229,6 +229,9 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
         batch = Batch(self.eye.given([given]), self.words([ids]))
         return batch, {"source": self.eye.axis(given), **sides}
 
+    def as_given(self, example: Captioned) -> GivenPicture:
+        return PictureForm().decoded(example.content, example.name, 1)
+
     def example(self, examples: Examples[Captioned], longest: int | None = None) -> str:
         return next(iter(examples)).name
 

@@ -237,5 +237,8 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
         axis = self.eye.axis(given)
         return Batch(self.eye.given([given]), Nothing()), {"inputs": axis, "outputs": axis}
 
+    def as_given(self, example: Picture) -> GivenPicture:
+        return PictureForm().decoded(example.content, example.where, 1)
+
     def example(self, examples: Examples[Picture], longest: int | None = None) -> str:
         return Path(next(iter(examples)).where.rpartition(":")[2]).name

@@ -285,6 +285,13 @@ class Embeds(HasText, Protocol):
 
 
 @runtime_checkable
+class Shows(Protocol):
+    """Its examples are files; one of them as a user would give it."""
+
+    def as_given(self, example: Any) -> object: ...
+
+
+@runtime_checkable
 class Traces(Protocol):
     """It can be looked into: an input as a batch, and what its rows and columns stand for."""
 

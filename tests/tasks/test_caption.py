@@ -84,6 +84,8 @@ def test_it_learns_and_is_better_than_with_other_pictures(run):
     results = json.loads((run.folder / "results.json").read_text())["valid"]
     assert results["bleu"] > 90 > results["bleu_shuffled"]
     assert results["bleu_signature"].startswith("nrefs:2|") and results["cider"] > 0
+    card = (run.folder / "README.md").read_text()
+    assert "in “00.png”, of which it says “" in card and "attention.png" in card
     folder = run.folder.parent
     for number in (0, 1):
         (answer,) = run.predict([str(folder / f"{number:02}.png")])

@@ -138,6 +138,10 @@ def test_it_learns_answers_and_is_looked_into(tmp_path):
     run = regard.train(str(tmp_path / "p.toml"), run=tmp_path / "run")
     results = json.loads((tmp_path / "run/results.json").read_text())["valid"]
     assert results["accuracy"] == 100 and results["examples"] == 24
+    card = (tmp_path / "run/README.md").read_text()
+    assert "What was taken for what in valid" in card and "![attention](attention.png)" in card
+    with Image.open(tmp_path / "run/attention.png") as drawn:
+        assert drawn.width > 200
     path = tmp_path / "set/green/01.png"
     (answer,) = run.predict([str(path)])
     assert (answer.label, answer.input) == ("green", str(path))
