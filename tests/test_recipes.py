@@ -203,6 +203,7 @@ def write_documents(recipe, folder):
 
 def write_pictures(recipe, folder):
     """Red and green pictures, as a tar of classes or as MNIST has them."""
+    folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "test"):
         named = getattr(recipe.data, part)
         made = [(red_or_green(i, recipe.sections["picture"]), i % 2) for i in range(24)]
@@ -220,6 +221,7 @@ def write_pictures(recipe, folder):
 
 
 def write_captions(recipe, folder):
+    folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "valid", "test"):
         table, packed = getattr(recipe.data, part)
         rows = []
