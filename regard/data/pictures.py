@@ -175,7 +175,9 @@ def captioned_in(
     tars: Sequence[Path], told: Mapping[tuple[Path, str], tuple[list[str], str]], faults: Faults
 ) -> Iterator[Captioned]:
     """The pictures of tars, which a table names with or without their folders."""
-    left = {name: (texts, where) for (_, name), (texts, where) in told.items()}
+    left: dict[str, tuple[list[str], str]] = {}
+    for (_, name), (texts, where) in told.items():
+        left.setdefault(name, ([], where))[0].extend(texts)
     for tar in tars:
         for name, content, _ in members(tar, faults):
             short = PurePosixPath(name).name
@@ -225,19 +227,20 @@ class PictureError(ValueError):
     """Why a picture cannot be decoded."""
 
 
-def decode(content: bytes, channels: int = 3) -> Pixels:
+def decode(content: bytes, channels: int = 3, most: int | None = None) -> Pixels:
     """A picture's pixels, in grey (1) or in colours (3).  -> (C, H, W)
 
     Turned as its EXIF says; of several frames the first; transparent stands on white; 16 bits are
-    scaled to 8. What is damaged or too large raises a PictureError.
+    scaled to 8. What is damaged, or has more than `most` pixels, raises a PictureError.
     """
+    most = most or PIXELS
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of oddities that do no harm
             with Image.open(io.BytesIO(content)) as opened:
-                if opened.width * opened.height > PIXELS:
+                if opened.width * opened.height > most:
                     raise PictureError(
-                        f"it may have {PIXELS:,} pixels, but has {opened.width * opened.height:,}"
+                        f"it may have {most:,} pixels, but has {opened.width * opened.height:,}"
                     )
                 opened.load()
                 picture = ImageOps.exif_transpose(opened)

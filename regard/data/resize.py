@@ -23,11 +23,9 @@ def resize(pixels: Pixels, height: int, width: int) -> Pixels:
 def square(pixels: Pixels, size: int) -> Pixels:
     """The middle of a picture, its shorter side made `size`.  (C, H, W) -> (C, size, size)"""
     height, width = pixels.shape[1:]
-    scale = size / min(height, width)
-    tall, wide = max(size, round(height * scale)), max(size, round(width * scale))
-    found = resize(pixels, tall, wide)
-    top, left = (tall - size) // 2, (wide - size) // 2
-    return np.ascontiguousarray(found[:, top : top + size, left : left + size])
+    side = min(height, width)  # cut before it is scaled: one that is narrow would become huge
+    top, left = (height - side) // 2, (width - side) // 2
+    return resize(np.ascontiguousarray(pixels[:, top : top + side, left : left + side]), size, size)
 
 
 def inside(pixels: Pixels, size: int, fill: int = 0) -> Pixels:

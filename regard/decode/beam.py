@@ -151,7 +151,9 @@ def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, 
     top, tokens = largest(scores, count)  # (B·N, 2N)
     # In place, for the scores are not needed any more: fresh memory of their size costs more.
     norms = scores.sub_(top[:, :1]).exp_().sum(-1, keepdim=True).log() + top[:, :1]
-    top = (top - norms).view(*totals.shape, count) + totals[..., None]
+    # A beam whose every continuation is forbidden has no chances to speak of.
+    chances = (top - norms).nan_to_num(nan=NEVER, neginf=NEVER)
+    top = chances.view(*totals.shape, count) + totals[..., None]
     best, places = top.flatten(1).topk(min(2 * totals.shape[1], top[0].numel()), 1)
     return best, places // count, tokens.view(len(totals), -1).gather(1, places)
 

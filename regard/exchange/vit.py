@@ -100,7 +100,10 @@ def picture(config: Config) -> dict[str, object]:
             f"config.json: patch_size must divide image_size, but they are {shown(patch)} and "
             f"{shown(size)}."
         )
-    cropped = bool(said.get("do_center_crop")) or "shortest_edge" in (said.get("size") or {})
+    said = said if isinstance(said, dict) else {}
+    stated = said.get("size")
+    shorter = isinstance(stated, dict) and "shortest_edge" in stated
+    cropped = bool(said.get("do_center_crop")) or shorter
     fit = "square" if cropped else "stretch"
     return {"size": size, "patch": patch, "channels": channels, "fit": fit}
 
@@ -109,6 +112,7 @@ def preprocessor(run_picture: object, colours: Iterable[Iterable[float]]) -> Con
     """What their image processors read."""
     said = vars(run_picture)
     must(said["fit"] != "inside", "picture.fit='inside'")
+    must(said["channels"] == 3 or said["fit"] == "stretch", "grey pictures that are cropped")
     must(said["stem"] == "linear", f"picture.stem={said['stem']!r}")
     size, cropped = said["size"], said["fit"] == "square"
     mean, spread = (list(numbers) for numbers in colours)

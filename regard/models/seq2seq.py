@@ -125,6 +125,9 @@ class Seq2Seq(Model):
             "model.attention to plain or separate"
         )
         place = POSITIONS[s.position](s.width, 1, MOST_PLACES)
+        assert not s.doubly or (s.attention != "none" and s.pick == "soft"), (
+            "model.doubly is of soft attention; set it to 0, or model.pick to soft"
+        )
         self.source = make_door(sizes, s.width, place, scale=1.0)
         self.target = nn.Embedding(sizes.target, s.width)
         nn.init.normal_(self.target.weight, std=s.width**-0.5)

@@ -63,7 +63,7 @@ def write(run: Run) -> None:
         sight.save(folder / "attention.png")
         answer = f", of which it says “{sight.output}”" if sight.output else ""
         lines += [
-            f"What attended to what in “{example}”{answer}:",
+            f"What attended to what in “{sight.input}”{answer}:",
             "",
             "![attention](attention.png)",
             "",

@@ -78,12 +78,12 @@ def panels_of(report: AttentionReport) -> Iterator[tuple[str, NDArray[np.float32
         for name, row in zip(look.rows, look.weights[0], strict=True):
             yield name, placed(row)
         return
-    yield (
-        "rollout, all layers",
-        placed(rollout([one.weights.mean(0) for one in report.of(last.kind)])[0]),
-    )
+    # What speaks for the picture is its token, or where there is none, all patches alike.
+    layers = [one.weights.mean(0) for one in report.of(last.kind)]
+    whole, name = rollout(layers), last.rows[0] if before else "all patches"
+    yield f"{name}: rollout", placed(whole[0] if before else whole.mean(0))
     for head, weights in enumerate(last.weights):
-        yield f"head {head + 1}", placed(weights[0])
+        yield f"{name}: head {head + 1}", placed(weights[0] if before else weights.mean(0))
 
 
 def rollout(layers: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:

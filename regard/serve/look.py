@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ async def into(one: ServedRun, asked: schema.Attention, limits: ServerLimits) ->
             f"model: {one.name} is a {one.run.recipe.model_kind}, which has no attention to see."
         )
     decode, target = one.decode_settings(asked.parameters), asked.target
-    given = one.task.gives.accept(asked.input)
+    given = await asyncio.to_thread(one.task.gives.accept, asked.input)
     seed = {"seed": decode.seed} if one.writes and decode.kind == "sample" else {}
     if target is None and one.task.looks_at_answer:
         (answer,) = await one.predict([asked.input], {**asked.parameters, **seed})

@@ -136,6 +136,8 @@ class ServedRun:
 
     def ids(self, prompt: str | list[int], number: int) -> list[int]:
         """A prompt's tokens, no more than may be."""
+        if self.task.gives.from_file and isinstance(prompt, list):
+            raise InputError("prompt: this run reads files, not tokens; ask /predict.")
         if isinstance(prompt, list):
             odd = [i for i in prompt if not 0 <= i < self.text.size]
             if odd:
@@ -301,7 +303,10 @@ class ServedRun:
         between their steps."""
         began = time.perf_counter()
         decode, accept = self.decode_settings(parameters), self.task.gives.accept
-        given = [accept(one, number) for number, one in enumerate(inputs, 1)]
+        # A picture takes a while to decode, in which others are answered.
+        given = await asyncio.to_thread(
+            lambda: [accept(one, number) for number, one in enumerate(inputs, 1)]
+        )
         if self.writer is None:
             found = await self._told(given, decode)
         else:

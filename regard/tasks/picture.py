@@ -6,7 +6,7 @@ import base64
 import binascii
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Protocol
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..batch import Pixels as PixelBatch
@@ -34,6 +34,8 @@ from .task import Axis, Rng
 Colours = Sequence[Sequence[float]]  # mean and spread of each channel
 
 SEEN = 1000  # pictures whose colours are looked at
+MOST_SENT = 2**24  # pixels of a picture over HTTP
+COLOURED = ((), (3,), (4,))
 FITS = {"square": square, "inside": inside, "stretch": stretch}
 
 
@@ -133,10 +135,15 @@ class PictureForm:
             return sent
         if isinstance(sent, Path):
             return self.parse(str(sent), number)
-        if isinstance(sent, Image.Image):
-            return GivenPicture(as_array(sent, 3), "picture")
         if isinstance(sent, np.ndarray):
-            return GivenPicture(as_array(Image.fromarray(sent), 3), "picture")
+            if sent.dtype != np.uint8 or sent.ndim not in (2, 3) or sent.shape[2:] not in COLOURED:
+                raise InputError(
+                    f"input {number}: an array must be bytes, (height, width) or (height, width, "
+                    f"colours), but is {sent.dtype} {sent.shape}."
+                )
+            sent = Image.fromarray(sent)
+        if isinstance(sent, Image.Image):
+            return GivenPicture(as_array(ImageOps.exif_transpose(sent), 3), "picture")
         url = sent.get("image") if isinstance(sent, dict) else sent
         head, comma, body = url.partition(",") if isinstance(url, str) else ("", "", "")
         if not (comma and head.startswith("data:image/") and head.endswith(";base64")):
@@ -148,11 +155,13 @@ class PictureForm:
             content = base64.b64decode(body, validate=True)
         except (binascii.Error, ValueError) as error:
             raise InputError(f"input {number}: not base64 ({error}).") from error
-        return self.decoded(content, "picture", number)
+        return self.decoded(content, "picture", number, MOST_SENT)
 
-    def decoded(self, content: bytes, name: str, number: int) -> GivenPicture:
+    def decoded(
+        self, content: bytes, name: str, number: int, most: int | None = None
+    ) -> GivenPicture:
         try:
-            return GivenPicture(decode(content), name)
+            return GivenPicture(decode(content, most=most), name)
         except PictureError as error:
             raise InputError(f"input {number}: {name}: no picture ({error}).") from error
 
@@ -194,14 +203,22 @@ class HasContent(Protocol):
     def content(self) -> bytes: ...
 
 
+class HasPictures(Protocol):
+    """Examples, any of which can be had."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, place: int, /) -> HasContent: ...
+
+
 def learn_colours(
-    examples: Iterable[HasContent], picture: PictureSettings
+    examples: HasPictures, picture: PictureSettings
 ) -> tuple[list[float], list[float]]:
-    """Mean and spread of each channel, over the first pictures that can be read."""
+    """Mean and spread of each channel, over pictures from all of the data that can be read."""
     sums = np.zeros((3, picture.channels))  # pixels, their sum, the sum of their squares
-    for example, _ in zip(examples, range(SEEN), strict=False):
+    # Files often stand class by class, so some are taken from everywhere.
+    for place in range(0, len(examples), -(-len(examples) // SEEN) or 1):
         try:
-            pixels = decode(example.content, picture.channels) / 255.0
+            pixels = decode(examples[place].content, picture.channels) / 255.0
         except PictureError:
             continue  # told when it is encoded
         sums += (

@@ -181,7 +181,8 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
         asked = self.asked(store, rows)
         if mix is not None:
             other = torch.from_numpy(store.first("label", mix.others).astype(np.int64))
-            asked = replace(asked, other=other, share=mix.share)
+            weight = mix.share * asked.weight + (1 - mix.share) * self.weights[other]
+            asked = replace(asked, weight=weight, other=other, share=mix.share)
         return Batch(read, asked)
 
     def evaluation_batches(
@@ -241,4 +242,5 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
         return PictureForm().decoded(example.content, example.where, 1)
 
     def example(self, examples: Examples[Picture], longest: int | None = None) -> str:
-        return Path(next(iter(examples)).where.rpartition(":")[2]).name
+        where = Path(next(iter(examples)).where)
+        return str(where) if where.is_file() else "photo.png"

@@ -263,12 +263,20 @@ class ClassLoss(TokenLoss):
         if isinstance(asked, Label) and asked.other is not None and asked.share is not None:
             # A mix is of two classes, each as much as there is of it (Zhang et al. 2018).
             each = asked.share * each + (1 - asked.share) * self.class_loss(scores, asked.other)
+            apart = [self.plain_loss(scores, kind) for kind in (labels, asked.other)]
+            plain = asked.share * apart[0] + (1 - asked.share) * apart[1]
+            return (each * asked.weight.flatten()).sum(), plain.sum()
         plain = each.detach()
         if self.smoothing:
             plain = F.cross_entropy(
                 scores.detach().flatten(0, 1), labels, ignore_index=-1, reduction="none"
             )
         return (each * asked.weight.flatten()).sum(), plain.sum()
+
+    def plain_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Without smoothing, to be told."""
+        flat = scores.detach().flatten(0, 1)
+        return F.cross_entropy(flat, labels, ignore_index=-1, reduction="none")
 
     def class_loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(

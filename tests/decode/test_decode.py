@@ -10,7 +10,7 @@ import torch
 
 from regard.decode import POLICIES, Limits, Settings, write
 from regard.decode import rules as rules_of
-from regard.decode.beam import largest
+from regard.decode.beam import best_continuations, largest
 from regard.errors import RecipeError
 from tests.marian import copy_marian, tiny_marian
 from tests.toys import pairs, random_pairs
@@ -122,6 +122,13 @@ def test_beam_search_is_that_of_transformers(beams, penalty, early):
         torch.testing.assert_close(
             torch.tensor(scores), expected.sequences_scores, atol=1e-4, rtol=1e-4
         )
+
+
+def test_a_beam_with_nowhere_to_go_spoils_no_other():
+    """Every continuation of one beam forbidden: the other's answers stand."""
+    scores = torch.tensor([[-1.0, -2.0, -3.0], [float("-inf")] * 3])
+    totals, parents, _ = best_continuations(scores, torch.tensor([[-0.5, -0.1]]))
+    assert not totals.isnan().any() and (parents[0, :3] == 0).all()
 
 
 def test_looking_seldom_at_who_is_done_changes_nothing(monkeypatch):

@@ -13,7 +13,14 @@ from regard.data.draws import Draws
 from regard.data.pictures import Picture, decode
 from regard.errors import DataError, InputError, RecipeError
 from regard.parts.augment import augment
-from regard.tasks.picture import PictureForm, PictureSettings, beta, draw_changes, learn_colours
+from regard.tasks.picture import (
+    PictureForm,
+    PictureSettings,
+    beta,
+    draw_changes,
+    fitted,
+    learn_colours,
+)
 from tests.data.test_pictures import content, picture
 
 
@@ -207,3 +214,25 @@ def test_what_was_learned_of_small_pictures_helps_with_larger_ones(tmp_path):
     more = ("train.freeze=1", "train.steps=5")
     third = regard.train(str(tmp_path / "q.toml"), *more, run=tmp_path / "third")
     assert torch.equal(dict(third.model.named_parameters())[name], old[name])
+
+
+def test_odd_arrays_are_told_and_cameras_heeded():
+    form, wide = PictureForm(), np.zeros((4, 6, 3), np.uint8)
+    for bad in (wide.astype(float), wide.transpose(2, 0, 1), np.zeros((2, 2, 2, 3), np.uint8)):
+        with pytest.raises(InputError, match="input 1: an array must be bytes"):
+            form.accept(bad)
+    turned = Image.fromarray(wide)
+    turned.getexif()[0x0112] = 6  # to be looked at turned by a quarter
+    assert form.accept(turned).pixels.shape == (3, 6, 4)
+
+
+def test_a_narrow_picture_stays_small():
+    pixels = np.zeros((3, 1, 60_000), np.uint8)
+    assert fitted(pixels, PictureSettings(size=224, patch=16)).shape == (3, 224, 224)
+
+
+def test_colours_are_of_all_classes():
+    made = [Image.new("RGB", (4, 4), colour) for colour in ("black",) * 1500 + ("white",) * 1500]
+    examples = [Picture(content(one), "x", "") for one in made]
+    mean, _ = learn_colours(examples, PictureSettings())
+    assert mean == pytest.approx([0.5] * 3, abs=0.02)
