@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ..errors import DataError
 from .read import Faults, kind_of
@@ -247,6 +247,8 @@ def decode(content: bytes, channels: int = 3, most: int | None = None) -> Pixels
         return as_array(picture, channels)
     except PictureError:
         raise
+    except UnidentifiedImageError as error:
+        raise PictureError("cannot identify its format") from error
     except Exception as error:  # the library raises whatever its decoders meet
         raise PictureError(str(error) or type(error).__name__) from error
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from .pictures import Pixels
 
@@ -45,9 +44,3 @@ def inside(pixels: Pixels, size: int, fill: int = 0) -> Pixels:
 def stretch(pixels: Pixels, size: int) -> Pixels:
     """The whole of a picture, made square.  (C, H, W) -> (C, size, size)"""
     return resize(pixels, size, size)
-
-
-def as_floats(pixels: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
-    """Bytes as numbers around zero, by the mean and the spread of each colour.  (B, C, H, W)"""
-    scaled = pixels.float() / 255
-    return (scaled - mean[:, None, None]) / spread[:, None, None]

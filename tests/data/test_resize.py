@@ -5,7 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from regard.data.resize import as_floats, inside, resize, square
+from regard.batch import Pixels, Sizes
+from regard.data.resize import inside, resize, square
+from regard.models.door import Retina
 
 
 def noise(height, width, seed=0):
@@ -43,7 +45,8 @@ def test_a_square_is_the_middle_and_the_inside_is_all(shape):
 
 def test_bytes_become_numbers_around_zero():
     pixels = torch.from_numpy(noise(8, 8))[None]
-    mean, spread = torch.tensor([0.4, 0.5, 0.6]), torch.tensor([0.2, 0.25, 0.3])
-    found = as_floats(pixels, mean, spread)
-    back = (found * spread[:, None, None] + mean[:, None, None]) * 255
+    colours = ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
+    retina = Retina(Sizes(0, 0, False, item=(3, 4, 4), colours=colours))
+    mean, spread = (torch.tensor(numbers)[:, None, None] for numbers in colours)
+    back = (retina(Pixels(pixels)) * spread + mean) * 255
     assert torch.equal(back.round().to(torch.uint8), pixels)
