@@ -2,7 +2,7 @@
 
     python benchmarks/lectures.py [CLAIM …] [--full] [--multi30k FOLDER] [--jobs N]
 
-Without --full the settings are small: all nine claims within an hour on two cores. Each claim
+Without --full the settings are small: all twelve claims within an hour on two cores. Each claim
 leaves its numbers in docs/lectures/CLAIM.json, with the commands that made them, and its pictures
 beside them; the page is put together from whatever is there.
 """
@@ -10,12 +10,15 @@ beside them; the page is put together from whatever is there.
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import json
 import math
 import os
 import shlex
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,11 +30,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from measure import processor
+from PIL import Image
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import regard
-from regard.batch import Batch, Ids, Running, Sizes, Tokens
+from regard.batch import Batch, Ids, Label, Nothing, Pixels, Running, Sizes, Tokens
+from regard.corpora.shapes.generate import COLOURS
+from regard.models.glimpse import Glimpse, GlimpseSettings
 from regard.models.transformer import Transformer, TransformerSettings
+from regard.models.vit import ViT, ViTSettings
 from regard.parts.attention import Attention
 from regard.parts.position import Sinusoid
 from regard.parts.score import SCORES
@@ -537,6 +545,165 @@ def hops(all_of: Lectures) -> Found:
     }
 
 
+SHAPES = ROOT / "regard/corpora/shapes"
+
+
+def shapes(part: str) -> list[tuple[Any, list[list[int]]]]:
+    """Pictures of two shapes, and the box (top, left, height, width) of each in the order told."""
+    lines = gzip.decompress((SHAPES / f"{part}.tsv.gz").read_bytes()).decode().splitlines()[1:]
+    found = []
+    with tarfile.open(SHAPES / f"{part}.tar.gz") as tar:
+        for line in lines:
+            name, _, *boxes = line.split("\t")
+            content = tar.extractfile(f"{part}/{name}")
+            assert content is not None
+            picture = Image.open(io.BytesIO(content.read()))
+            found.append((picture, [[int(n) for n in box.split()] for box in boxes]))
+    return found
+
+
+def weight_on_the_named(run: Path, count: int) -> float:
+    """How much of the weight lies on a shape's patches when its colour is written."""
+    trained, masses = regard.load(run), []
+    for picture, boxes in shapes("test")[:count]:
+        (look,) = trained.see(picture).looks
+        words = [word.strip("▁") for word in look.rows]
+        named = [row for row, word in enumerate(words) if word in COLOURS]
+        for row, (top, left, high, wide) in zip(named, boxes, strict=False):
+            lit = torch.zeros(8, 8, dtype=torch.bool)  # patches of 4 × 4 pixels
+            lit[top // 4 : (top + high - 1) // 4 + 1, left // 4 : (left + wide - 1) // 4 + 1] = True
+            masses.append(float(look.weights.mean(0)[row][lit.flatten().numpy()].sum()))
+    return sum(masses) / len(masses)
+
+
+def soft_and_hard(all_of: Lectures) -> Found:
+    """Soft attention mixes all regions of a picture, hard attention draws one; both look at what
+    they name."""
+    steps = "train.steps=2000" if all_of.full else "train.steps=600"
+    kinds = {"soft": [], "hard": ["model.pick=hard"], "gumbel": ["model.pick=gumbel"]}
+    runs = all_of.train(
+        [(f"pick-{kind}", "caption-shapes", [steps, *more]) for kind, more in kinds.items()]
+    )
+    rows = [["", "BLEU-4", "shuffled", "weight on the named shape", "training s"]]
+    weight = {}
+    for kind, run in zip(kinds, runs, strict=True):
+        scored, bill = read(run, "test").scores, read(run, "test").bill
+        weight[kind] = weight_on_the_named(run, 100)
+        rows.append(
+            [
+                kind, f"{scored['bleu']}", f"{scored['bleu_shuffled']}", f"{weight[kind]:.2f}",
+                f"{bill['seconds']:,.0f}",
+            ]
+        )  # fmt: skip
+        sight = regard.load(run).see(shapes("test")[0][0])
+        sight.save(PAGES / f"pick-{kind}.png")
+    all_of.commands.append("python benchmarks/lectures.py soft-hard")
+    told = ", ".join(f"{kind} {value:.2f}" for kind, value in weight.items())
+    return {
+        "table": rows,
+        "seen": f"When a shape's colour is written, its patches hold this much of the weight: "
+        f"{told}; spread evenly it would be about {chance_of_the_named():.2f}. The captions have "
+        f"a BLEU-4 of {rows[1][1]} with soft and of {rows[2][1]} with hard attention after the "
+        "same steps.",
+        "shown": min(weight["soft"], weight["hard"]) > 2 * chance_of_the_named(),
+        "pictures": ["pick-soft.png", "pick-hard.png"],
+    }
+
+
+def chance_of_the_named() -> float:
+    """The share of a picture that the box of a shape covers."""
+    areas = [h * w / 32**2 for _, boxes in shapes("test")[:100] for _, _, h, w in boxes]
+    return sum(areas) / len(areas)
+
+
+def patches(all_of: Lectures) -> Found:
+    """A picture is a text of patches: without places it is a bag of them, and smaller patches make
+    a longer text."""
+    torch.manual_seed(0)
+    sizes = Sizes(0, 0, False, 10, Pixels, Label, (1, 2, 2), (4, 4))
+    model = ViT(sizes, ViTSettings(32, 2, 4, position="none", pool="mean")).eval()
+    cut = torch.rand(1, 16, 1, 2, 2)  # patches, row after row
+    order = torch.randperm(16)
+    with torch.no_grad():
+        one, other = (model(Batch(Pixels(joined(p)), Nothing())) for p in (cut, cut[:, order]))
+    bag = float((one - other).abs().max())
+    common = ["picture.stem=linear"]
+    wanted = [
+        (f"patch-{p}", "vit-digits", [*common, f"picture.patch={p}", f"train.batch_tokens={b}"])
+        for p, b in ((1, 8192), (2, 2048), (4, 512), (8, 128))
+    ]
+    wanted.append(("patch-bag", "vit-digits", [*common, "model.position=none"]))
+    runs = all_of.train(wanted)
+    rows = [["patches of", "words in a picture", "accuracy", "training s"]]
+    accuracy = {}
+    for (name, _, _), run in zip(wanted, runs, strict=True):
+        side = name.removeprefix("patch-")
+        entry = read(run, "test")
+        accuracy[side] = entry.scores["accuracy"]
+        told = "2 × 2, without places" if side == "bag" else f"{side} × {side}"
+        words = (8 // (2 if side == "bag" else int(side))) ** 2
+        rows.append([told, str(words), f"{accuracy[side]:.2f}", f"{entry.bill['seconds']:,.0f}"])
+    all_of.commands.append("python benchmarks/lectures.py patches")
+    lines = {"accuracy": [accuracy[side] for side in "1248"]}
+    draw_lines("patches.svg", [1, 2, 4, 8], lines, "side of a patch, of 8 pixels", "accuracy, %")
+    return {
+        "table": rows,
+        "seen": f"Without places, shuffling the patches changes no answer (largest difference "
+        f"{bag:.1e}), and {accuracy['2'] - accuracy['bag']:.1f} points of accuracy are lost "
+        f"({accuracy['2']:.1f} to {accuracy['bag']:.1f}). One patch for the whole picture leaves "
+        f"nothing to attend to: {accuracy['8']:.1f}.",
+        "shown": bag < 1e-4 and accuracy["2"] > accuracy["bag"] + 2,
+        "pictures": ["patches.svg"],
+    }
+
+
+def joined(cut: torch.Tensor) -> torch.Tensor:
+    """Patches of 2 × 2, four in a row, as one picture.  (1, 16, 1, 2, 2) -> (1, 1, 8, 8)"""
+    return cut.view(1, 4, 4, 2, 2).permute(0, 1, 3, 2, 4).reshape(1, 1, 8, 8)
+
+
+def glimpses(all_of: Lectures) -> Found:
+    """Glimpses cost the same whatever the picture's size; reading all of it does not."""
+    sides = [32, 64, 128, 256, 512]
+    work: dict[str, list[float]] = {"seven glimpses": [], "ViT, patches of 16": []}
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for side in sides:
+        grid = (side // 16, side // 16)
+        sizes = Sizes(0, 0, False, 10, Pixels, Label, (1, 16, 16), grid)
+        makes: tuple[Callable[[], nn.Module], ...] = (
+            lambda s=sizes: Glimpse(s, GlimpseSettings(7, 8, width=128, hidden=256)),  # type: ignore[misc]
+            lambda s=sizes: ViT(s, ViTSettings(64, 3, 4)),  # type: ignore[misc]
+        )
+        batch = Batch(Pixels(torch.randn(8, 1, side, side)), Nothing())
+        for name, make in zip(work, makes, strict=True):
+            torch.manual_seed(0)
+            model = make().eval()
+            with torch.inference_mode():
+                with FlopCounterMode(display=False) as counter:
+                    model(batch)
+                work[name].append(counter.get_total_flops() / len(batch) / 1e6)
+                rounds = []
+                for _ in range(9):
+                    began = time.perf_counter()
+                    model(batch)
+                    rounds.append(time.perf_counter() - began)
+                times[name].append(1000 * sorted(rounds)[4] / len(batch))
+    draw_lines("glimpses.svg", sides, work, "side of the picture", "million operations", log=True)
+    rows = [["", *(f"{side}²" for side in sides)]]
+    rows += [[f"{name}, million operations", *(f"{v:.2f}" for v in work[name])] for name in work]
+    rows += [[f"{name}, ms", *(f"{v:.2f}" for v in times[name])] for name in work]
+    all_of.commands.append("python benchmarks/lectures.py glimpses")
+    seen, whole = work.values()
+    return {
+        "table": rows,
+        "seen": f"From {sides[0]}² to {sides[-1]}² pixels an answer of seven glimpses takes "
+        f"{seen[0]:.2f} and {seen[-1]:.2f} million operations, one that reads all patches "
+        f"{whole[0]:.2f} and {whole[-1]:.2f}: {whole[-1] / whole[0]:,.0f} times as many.",
+        "shown": seen[0] == seen[-1] and whole[-1] > 100 * whole[0],
+        "pictures": ["glimpses.svg"],
+    }
+
+
 def draw_heads(name: str, look: Any) -> None:
     """Each head's weights beside the others'."""
     from matplotlib.figure import Figure
@@ -595,6 +762,9 @@ CLAIMS: dict[str, Callable[[Lectures], Found]] = {
     "positions": positions,
     "heads": heads,
     "hops": hops,
+    "soft-hard": soft_and_hard,
+    "patches": patches,
+    "glimpses": glimpses,
 }
 
 WORDS = [  # a word of the lectures, and where it is in the house

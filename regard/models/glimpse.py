@@ -54,6 +54,8 @@ class Glimpse(Model):
         self.both = nn.Linear(2 * s.width, s.hidden)
         self.core = nn.Linear(2 * s.hidden, s.hidden)
         self.next, self.baseline = nn.Linear(s.hidden, 2), nn.Linear(s.hidden, 1)
+        nn.init.zeros_(self.next.weight)  # at first all looks are around the middle
+        nn.init.zeros_(self.next.bias)
         self.path = Path(sizes.grid)
         self.dropout = nn.Dropout(s.dropout)
         if self.asked is not Nothing:
@@ -89,7 +91,7 @@ class Glimpse(Model):
                 break
             place, chance = self.choose(memory)
             chances.append(chance)
-            guesses.append(self.baseline(memory.detach())[:, 0].float())
+            guesses.append(self.baseline(known(memory))[:, 0].float())
         none = memory.new_zeros(len(memory), 0)
         told = torch.stack(chances, 1) if chances else none
         expected = torch.stack(guesses, 1) if guesses else none
@@ -101,7 +103,7 @@ class Glimpse(Model):
         The choice learns by reward alone, and changes nothing that is remembered.
         """
         spread = self.settings.spread
-        mean = self.next(memory.detach()).float().tanh()  # (B, 2)
+        mean = self.next(known(memory)).float().tanh()  # (B, 2)
         if not self.training:
             return mean, mean.new_zeros(len(mean))
         place = (mean + spread * torch.randn_like(mean)).detach()
@@ -117,6 +119,15 @@ class Glimpse(Model):
         loss = (guesses - right) ** 2 - self.settings.reward * gain * chances
         mean: Tensor = loss.sum(1).mean()
         return mean
+
+
+def known(memory: Tensor) -> Tensor:
+    """What the choice and the expectation see of a memory: nothing they learn reaches back.
+
+    Of length one, however large or wide the memory: a step of the optimizer then moves a look by a
+    small part of the picture, which its noisy reward cannot do without.
+    """
+    return F.normalize(memory.detach(), dim=-1)
 
 
 def glimpse(picture: Tensor, place: Tensor, size: int, scales: int) -> Tensor:
