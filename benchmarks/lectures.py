@@ -789,6 +789,7 @@ WORDS = [  # a word of the lectures, and where it is in the house
     ("places in a picture", "`parts/place.py`: `Learned`, `Relative`"),
     ("captioning, regions", "`tasks/caption.py`: `Caption`; `models/seq2seq.py`: `AsItIs`"),
     ("glimpse, recurrent visual attention", "`models/glimpse.py`: `Glimpse`"),
+    ("graph Transformer, neighbours", "`models/graph.py`: `GraphModel`; `parts/graph.py`: `GATv2`"),
 ]
 
 

@@ -136,6 +136,21 @@ class Pixels(Tensors):
     coloured: bool = False  # whether changes say anything of RandAugment
 
 
+@dataclass(frozen=True)
+class Graphs(Tensors):
+    """Graphs, each a set of nodes with edges between them; padding stands behind."""
+
+    tags: Annotated[Tensor, Wide(axes=(1, 2))]  # (B, N, W) what each node is, as ids; 0: nothing
+    lengths: Tensor  # (B,) nodes
+    edges: Annotated[Tensor, Wide(fill=-1)]  # (B, E, 2) from, to; -1 in padding
+    edge_tags: Annotated[Tensor | None, Wide(axes=(1, 2))] = None  # (B, E, W)
+    numbers: Annotated[Tensor | None, Wide()] = None  # (B, N, F)
+    edge_numbers: Annotated[Tensor | None, Wide()] = None  # (B, E, F)
+    places: Annotated[Tensor | None, Wide()] = None  # (B, N, K) where each node stands
+    distances: Annotated[Tensor | None, Wide(fill=-1, axes=(1, 2))] = None  # (B, N, N) steps
+    paths: Annotated[Tensor | None, Wide(fill=-1, axes=(1, 2))] = None  # (B, N, N, L) edges
+
+
 # What is asked.
 
 
@@ -349,6 +364,17 @@ class Batch(Generic[Read, Asks]):
         return replace(self, read=read, asked=asked)
 
 
+class GraphSizes(NamedTuple):
+    """What the nodes and edges of graphs have."""
+
+    edge_tags: int = 0  # vocabulary of what edges are
+    numbers: int = 0  # of a node
+    edge_numbers: int = 0  # of an edge
+    places: int = 0  # numbers that say where a node stands
+    farthest: int = 0  # distance that is told apart; 0: none is
+    longest: int = 0  # edges of a way that are looked at; 0: none
+
+
 @dataclass(frozen=True)
 class Sizes:
     """What a model cannot know before it has seen the data; the task reports it."""
@@ -363,6 +389,7 @@ class Sizes:
     grid: tuple[int, ...] = ()  # how many of them lie beside and below each other
     stem: str = "linear"  # how a patch becomes a vector
     colours: tuple[tuple[float, ...], ...] = ()  # mean and spread of each channel's numbers
+    graph: GraphSizes | None = None  # what nodes and edges have, where graphs are read
 
 
 class ModelOutput(NamedTuple):

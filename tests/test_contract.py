@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import random
 from dataclasses import fields
 from pathlib import Path
 
@@ -93,6 +94,31 @@ def captions(folder, part, seed):
     (folder / f"{part}.jsonl").write_text(lines(map(json.dumps, rows)))
 
 
+def graphs(folder, part, seed):
+    """Rings and chains, with tags and numbers on nodes and edges."""
+    dice, rows = random.Random(seed), []
+    for number in range(24):
+        count = dice.randrange(3, 7)
+        nodes = [[dice.choice("abc"), dice.random()] for _ in range(count)]
+        edges = [[i, i + 1, dice.choice("xy")] for i in range(count - 1)]
+        edges += [[count - 1, 0, "x"]] if number % 2 else []
+        rows.append({"nodes": nodes, "edges": edges, "label": ("chain", "ring")[number % 2]})
+    (folder / f"{part}.jsonl").write_text(lines(map(json.dumps, rows)))
+
+
+def nodes(folder, part, seed):
+    """The same, of whose nodes the first letter is asked."""
+    graphs(folder, part, seed)
+    path = folder / f"{part}.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        row["label"] = ["first" if node[0] == "a" else "other" for node in row["nodes"]]
+    path.write_text(lines(map(json.dumps, rows)))
+
+
+GRAPH = {"nodes": [["a", 0.5], ["b", 0.1], ["c", 0.9]], "edges": [[0, 1, "x"], [1, 2, "y"]]}
+
+
 # How its files are written and named, what its recipe says beside that, and what it is asked.
 TOYS = {
     "translate": (pairs, "{}.jsonl", {}, "two cats"),
@@ -107,6 +133,8 @@ TOYS = {
     "answer": (asked, "{}.json", {"context": 32}, "What is last?\ttwo red cats"),
     "picture": (pictures, "{}", {}, "{folder}/test/red/0.png"),
     "caption": (captions, "{}.jsonl", {}, "{folder}/test/red/0.png"),
+    "graph": (graphs, "{}.jsonl", {}, json.dumps(GRAPH)),
+    "node": (nodes, "{}.jsonl", {}, json.dumps({**GRAPH, "node": 1})),
 }
 
 
@@ -146,6 +174,7 @@ def write_recipe(folder, task, model):
         "task": {"kind": task, **more},
         "data": {part: name.format(part) for part in ("train", "valid", "test")},
         "picture": {"size": 12, "patch": 4, "shift": 1, "flip": 0.5, "erase": 0.2},
+        "graph": {"position": "laplacian", "places": 3, "farthest": 3, "longest": 2},
         "text": {"size": 200, **({} if task == "story" else {"kind": "bpe", "lowercase": False})},
         "model": {"kind": model, **shape},
         "train": {
@@ -155,7 +184,9 @@ def write_recipe(folder, task, model):
         "decode": {"max_new_tokens": 4},
     }  # fmt: skip
     own = TASKS[task].sections
-    sections = {k: v for k, v in sections.items() if k not in ("text", "picture") or k in own}
+    sections = {
+        k: v for k, v in sections.items() if k not in ("text", "picture", "graph") or k in own
+    }
     path = folder / "toy.toml"
     path.write_text(lines(f"[{name}]\n{toml(keys)}" for name, keys in sections.items()))
     return str(path)
@@ -275,7 +306,7 @@ def test_what_is_read_and_asked_follows_from_its_fields():
 def test_nobody_lists_tasks_by_name():
     """Rooms beside `tasks` choose by form or capability, never by a task's name."""
     root = Path(regard.__file__).parent
-    words = {"language", "answer", "story", "picture"}  # which mean other things too
+    words = {"language", "answer", "story", "picture", "graph", "node"}  # mean other things too
     names = [name for name in TASKS if name not in {*LOSSES, *words}]
     for room in ("see", "serve", "training", "decode", "data", "models"):
         for path in (root / room).rglob("*.py"):

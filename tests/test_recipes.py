@@ -66,6 +66,11 @@ def shrunk(name, folder):
         more = [o.replace("depth=2", "depth=4") for o in overrides]
         regard.train("lm-shakespeare", *more, "data.valid=", "data.test=", run=folder / "teacher")
         overrides += [f"train.teacher={folder / 'teacher'}"]
+    if recipe.train.encoder:
+        eye = [f"data.root={folder / 'eye'}", *write_pictures(read("eye-cifar10"), folder / "eye")]
+        eye += [o for o in overrides if o.startswith(("train.steps", "train.device", "model."))]
+        regard.train("eye-cifar10", *eye, "data.test=", run=folder / "eye-run")
+        overrides += [f"train.encoder={folder / 'eye-run'}"]
     return overrides
 
 
@@ -114,6 +119,8 @@ ASKED = {
     "story": "Ada ran. Where is Ada?",
     "answer": "How many?\tThere are two cats.",
     "masked": "two <mask> cats",
+    "graph": json.dumps({"nodes": ["0", "1", "0"], "edges": [[0, 1], [1, 2]]}),
+    "node": "3",
 }
 
 
@@ -250,7 +257,36 @@ def add_picture(tar, name, pixels):
     tar.addfile(about, file)
 
 
+def write_graphs(recipe, folder):
+    """Chains and rings in whichever format the recipe names, all parts in one file."""
+    named = recipe.data.train
+    if named.endswith(".txt.gz"):
+        rows = []
+        for number in range(24):
+            size = 4 + number % 3
+            around = [[(i - 1) % size, (i + 1) % size] for i in range(size)]
+            rows += [f"{size} {number % 2}", *(f"{number % 2} 2 {a} {b}" for a, b in around)]
+        put(folder / named, "".join(f"{row}\n" for row in ["24", *rows]))
+    else:
+        head = f"id,smiles,{recipe.task.label},split"
+        parts = ("train", "train", "val", "test")
+        rows = [f"{n},C{'C' * (n % 5)}O,{n % 5}.5,{parts[n % 4]}" for n in range(24)]
+        put(folder / named, "".join(f"{row}\n" for row in [head, *rows]))
+    return ["train.batch_tokens=64"]
+
+
+def write_nodes(recipe, folder):
+    nodes, edges = recipe.data.train
+    parts = ("train", "val", "test", "none")
+    rows = [f"{n}\t{n % 2}\t{parts[n // 2 % 4]}\t{n % 2} {n % 7}" for n in range(40)]
+    put(folder / nodes, "".join(f"{row}\n" for row in ["node\tlabel\tsplit\tword_ids", *rows]))
+    put(folder / edges, "".join(f"{n}\t{(n + 2) % 40}\n" for n in range(40)))
+    return []
+
+
 WRITE = {
+    "graph": write_graphs,
+    "node": write_nodes,
     "picture": write_pictures,
     "caption": write_captions,
     "classify": write_labelled,

@@ -9,6 +9,8 @@ import torch
 
 from regard.batch import (
     Batch,
+    Graphs,
+    GraphSizes,
     Hidden,
     Ids,
     Label,
@@ -126,6 +128,7 @@ SMALL = {
     "bert": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0, "attention_dropout": 0.0},
     "vit": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0},
     "glimpse": {"width": 16, "hidden": 16, "glimpses": 3, "size": 4, "scales": 2},
+    "graph": {"width": 16, "depth": 2, "heads": 4},
     "t5": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "farthest": 20},
 }
 
@@ -137,6 +140,8 @@ def small_model(kind: str, seed: int = 0, size: int = 24, **more):
     sizes = Sizes(size, size, True)
     if kind in ("vit", "glimpse"):
         sizes = Sizes(0, 0, False, 5, Pixels, Label, (3, 4, 4), (3, 3))
+    if kind == "graph":
+        sizes = Sizes(9, 0, False, 5, Graphs, Label, graph=GraphSizes(4, farthest=2))
     return MODELS[kind](sizes, settings).eval()
 
 
@@ -150,6 +155,8 @@ def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size
         return random_stories(rows, longest, seed, size)
     if kind in ("vit", "glimpse"):
         return random_pictures(rows, seed)
+    if kind == "graph":
+        return random_graphs(rows, longest, seed)
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, size, (rows, longest + 1), generator=dice)
     return tokens(ids, torch.tensor([[0, longest]] * rows))
@@ -184,6 +191,22 @@ def random_texts(
     counts, follows = torch.full((rows,), 3), torch.arange(rows) % 2
     words = ids.gather(1, places)
     return Batch(Ids(ids, lengths, segments), Hidden(places, words, counts, follows))
+
+
+def random_graphs(rows: int = 4, longest: int = 9, seed: int = 0) -> Batch[Graphs, Label]:
+    """Random edges between random tags, each graph with a class."""
+    dice = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(4, longest + 1, (rows,), generator=dice)
+    lengths[0] = longest
+    tags = torch.randint(1, 9, (rows, longest, 2), generator=dice)
+    tags[torch.arange(longest) >= lengths[:, None]] = 0
+    edges = torch.stack([torch.randint(0, int(n), (11, 2), generator=dice) for n in lengths])
+    edges[1:2, 7:] = -1
+    told = torch.randint(1, 4, (rows, 11, 1), generator=dice)
+    told[1:2, 7:] = 0
+    distances = torch.randint(-1, 4, (rows, longest, longest), generator=dice)
+    read = Graphs(tags, lengths, edges, told, distances=distances)
+    return Batch(read, Label(torch.arange(rows) % 5, torch.ones(rows)))
 
 
 def random_pictures(rows: int = 4, seed: int = 0) -> Batch[Pixels, Label]:

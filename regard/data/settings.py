@@ -9,6 +9,7 @@ from typing import Annotated
 from annotated_types import Gt
 
 from ..errors import DataError
+from .parts import Source
 
 Files = str | list[str]
 
@@ -28,7 +29,7 @@ class Settings:
     max_length: Annotated[int, Gt(0), "longest line in tokens, on either side"] = 256
     obtain: Annotated[str, "how to get the data; said when they are absent"] = ""
 
-    def files(self, part: str) -> list[Path]:
+    def files(self, part: str) -> Source:
         """The files of `train`, `valid` or `test`, all there."""
         if not self.named(part):
             raise DataError(f"data.{part}: the recipe names no file for this; set data.{part}.")
@@ -37,7 +38,7 @@ class Settings:
             if not path.exists():
                 advice = self.obtain or "check data.root and the name."
                 raise DataError(f"{path}: no such file, though data.{part} names it; {advice}")
-        return paths
+        return Source(paths, part)
 
     def named(self, part: str) -> list[Path]:
         """Which files they are, there or not."""

@@ -4,6 +4,7 @@ from ..model import Model
 from .bert import BERT
 from .glimpse import Glimpse
 from .gpt import GPT
+from .graph import GraphModel
 from .memory import MemoryNetwork
 from .rnn import RNN
 from .seq2seq import Seq2Seq
@@ -25,4 +26,5 @@ MODELS: dict[str, type[Model]] = {
     "t5": T5,
     "vit": ViT,
     "glimpse": Glimpse,
+    "graph": GraphModel,
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..batch import Ids, Permuted, Pixels, Running, Sizes, Tensors
+from ..batch import Graphs, Ids, Permuted, Pixels, Running, Sizes, Tensors
 from ..parts.augment import augment
 from ..parts.embedding import Embedding
 from ..parts.position import NoPosition
@@ -97,11 +98,57 @@ class PatchDoor(Door):
         return Entered(self.dropout(self.position.add(x, positions)))
 
 
+def bag(ids: Tensor, table: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Vectors of several tags as one: their sum over the root of their number; 0 is no tag.
+
+    (…, W), (V, D), (…, W) -> (…, D)
+    """
+    real = (ids > 0).to(table.dtype)
+    weights = real if weights is None else weights * real
+    weights = weights / real.sum(-1, keepdim=True).clamp_min(1).sqrt()
+    return (weights[..., None, :] @ F.embedding(ids, table))[..., 0, :]
+
+
+class GraphDoor(Door):
+    """Nodes, each by its tags, its numbers and where it stands in the graph.
+
+    In training a tag or a number is left out as often as `dropout` says.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        width: int,
+        position: NoPosition,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        assert sizes.graph is not None
+        told = sizes.graph
+        self.tags = nn.Embedding(max(sizes.source, 1), width)
+        nn.init.normal_(self.tags.weight, std=0.04)
+        self.numbers = nn.Linear(told.numbers, width) if told.numbers else None
+        self.places = nn.Linear(told.places, width, bias=False) if told.places else None
+        self.dropout = nn.Dropout(dropout)
+
+    def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:
+        assert isinstance(read, Graphs)
+        weights = self.dropout(torch.ones_like(read.tags, dtype=self.tags.weight.dtype))
+        x = bag(read.tags, self.tags.weight, weights)
+        if self.numbers is not None and read.numbers is not None:
+            x = x + self.numbers(self.dropout(read.numbers))
+        if self.places is not None and read.places is not None:
+            x = x + self.places(read.places)
+        return Entered(x, read.lengths)
+
+
 DOORS: dict[type[Tensors], type[Door]] = {
     Ids: TokenDoor,
     Running: TokenDoor,
     Permuted: TokenDoor,
     Pixels: PatchDoor,
+    Graphs: GraphDoor,
 }
 
 

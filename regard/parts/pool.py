@@ -23,6 +23,10 @@ def mean(x: Tensor, lengths: Tensor) -> Tensor:
     return x.masked_fill(~_real(x, lengths), 0.0).sum(1) / lengths[:, None].to(x.dtype)
 
 
+def total(x: Tensor, lengths: Tensor) -> Tensor:
+    return x.masked_fill(~_real(x, lengths), 0.0).sum(1)
+
+
 def largest(x: Tensor, lengths: Tensor) -> Tensor:
     return x.masked_fill(~_real(x, lengths), float("-inf")).amax(1)
 
@@ -35,5 +39,6 @@ POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "first": first,
     "last": last,
     "mean": mean,
+    "sum": total,
     "max": largest,
 }

@@ -37,11 +37,11 @@ def spearman(right: Numbers, given: Numbers) -> float:
     return pearson(ranks(right), ranks(given))
 
 
-def mean_squared_error(right: Numbers, given: Numbers) -> float:
-    return ratio(((right - given) ** 2).sum(), len(right))
+def root_mean_squared_error(right: Numbers, given: Numbers) -> float:
+    return float(ratio(((right - given) ** 2).sum(), len(right)) ** 0.5)
 
 
-PAIRED = {"pearson": pearson, "spearman": spearman, "mean_squared_error": mean_squared_error}
+PAIRED = {"pearson": pearson, "spearman": spearman, "rmse": root_mean_squared_error}
 
 
 class Correlation:

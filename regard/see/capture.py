@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ class AttentionReport:
     generation: dict[str, object] | None = None
     ablation: dict[str, object] | None = None
     picture: bytes = b""  # what rows or columns are parts of, as a PNG
+    layout: Mapping[str, Any] | None = None  # of nodes: where they are drawn, and who is joined
 
     def kinds(self) -> list[str]:
         return list(dict.fromkeys(look.kind for look in self.looks))
@@ -88,14 +89,17 @@ class AttentionReport:
         told = {"input": self.input, "output": self.output, "task": self.task, "model": self.model}
         shown = base64.b64encode(self.picture).decode() if self.picture else None
         more: dict[str, object] = {"generation": self.generation, "ablation": self.ablation}
+        more["layout"] = self.layout
         more["picture"] = shown and f"data:image/png;base64,{shown}"
         return {**told, "looks": looks, **{k: v for k, v in more.items() if v is not None}}
 
     def draw(self, path: Path) -> None:
-        """One figure: on the picture where there is one, else the alignment."""
+        """One figure: on the picture or the graph where there is one, else the alignment."""
         on_patches = any(look.column_kind == "patches" for look in self.looks)
         if self.picture and on_patches:
             figure.on_picture(self, path)
+        elif self.layout is not None:
+            figure.on_graph(self, path)
         else:
             figure.alignment(self.alignment(), path)
 
@@ -193,7 +197,8 @@ def look(
     shown, recipe = run.task.gives.show(given), run.recipe
     picture = next((axis.picture for axis in sides.values() if axis.picture), b"")
     kinds = (recipe.task_kind, recipe.model_kind)
-    return AttentionReport(shown, target, looks, *kinds, written, picture=picture)
+    layout = next((axis.layout for axis in sides.values() if axis.layout), None)
+    return AttentionReport(shown, target, looks, *kinds, written, picture=picture, layout=layout)
 
 
 def plain(numbers: NDArray[np.float64]) -> list[object]:

@@ -86,6 +86,46 @@ def panels_of(report: AttentionReport) -> Iterator[tuple[str, NDArray[np.float32
         yield f"{name}: head {head + 1}", placed(weights[0] if before else weights.mean(0))
 
 
+def on_graph(report: AttentionReport, path: Path) -> None:
+    """Weights drawn along the edges of a graph: for the mean of the last layer and each head."""
+    from matplotlib.figure import Figure
+
+    assert report.layout is not None
+    places = np.array(report.layout["places"])  # (N, 2)
+    edges, last = report.layout["edges"], report.looks[-1]
+    shown = [("mean of heads", last.weights.mean(0))]
+    shown += [(f"head {n + 1}", w) for n, w in enumerate(last.weights)]
+    across = min(len(shown), 4)
+    down = -(-len(shown) // across)
+    chart = Figure(figsize=(3.2 * across, 3.2 * down), layout="constrained")
+    chart.suptitle(plain(f"{report.input[:60]} {report.output}"), fontsize=9)
+    names = [name.split(" ")[0] for name in last.columns]
+    for axes, (title, weights) in zip(
+        chart.subplots(down, across, squeeze=False).flat, shown, strict=False
+    ):
+        for one, other in edges:
+            strength = float(max(weights[one, other], weights[other, one]))
+            axes.plot(*places[[one, other]].T, color="0.8", linewidth=0.6, zorder=0)
+            axes.plot(
+                *places[[one, other]].T, color="tab:orange", linewidth=0.2 + 5 * strength,
+                alpha=min(1.0, 0.2 + strength), zorder=1,
+            )  # fmt: skip
+        looked_at = weights[:, : len(places)].mean(0)
+        sizes = 15 + 120 * looked_at / max(float(looked_at.max()), 1e-9)
+        axes.scatter(
+            *places.T, s=sizes, color="tab:orange", edgecolors="0.2", linewidths=0.5, zorder=2
+        )
+        if len(places) <= 40:
+            for (x, y), name in zip(places, names, strict=False):
+                axes.annotate(plain(name), (x, y), fontsize=6, ha="center", va="center", zorder=3)
+        axes.set_title(title, fontsize=9)
+    for axes in chart.axes:
+        axes.set_axis_off()
+        axes.margins(0.15)
+        axes.invert_yaxis()  # down is down, as on the page
+    write(chart, path)
+
+
 def rollout(layers: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """What each place of the first layer counts for in the last: half of every vector stays itself.
 

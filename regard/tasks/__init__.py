@@ -4,8 +4,10 @@ from .answer import Answer
 from .caption import Caption
 from .classify import Classify
 from .embed import Embed
+from .graphs import ClassifyGraphs
 from .language import Language
 from .masked import MaskedWords
+from .nodes import ClassifyNodes
 from .permute import Permute
 from .pictures import ClassifyPictures
 from .prediction import Prediction
@@ -30,6 +32,8 @@ TASKS: dict[str, type[AnyTask]] = {
     "embed": Embed,
     "picture": ClassifyPictures,
     "caption": Caption,
+    "graph": ClassifyGraphs,
+    "node": ClassifyNodes,
 }
 
 __all__ = ["TASKS", "AnyTask", "Prediction", "Task"]

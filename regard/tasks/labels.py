@@ -47,7 +47,7 @@ class LabelSettings:
         "balanced: rare classes count more; or a weight for each, in the order of their names",
     ] = "none"
     metric: Annotated[
-        Literal["auto", "accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"],
+        Literal["auto", "accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "rmse"],
         "the headline; auto: accuracy, f1 of several classes, spearman of a number",
     ] = "auto"
     positive: Annotated[str, "f1 of two classes: which is found; empty: the second by name"] = ""
@@ -91,8 +91,9 @@ class LabelTask(Task[Asks, R, P]):
         known = {
             "class": ("accuracy", "macro_f1", "matthews", *(("f1",) if len(labels) == 2 else ())),
             "classes": ("f1", "macro_f1", "accuracy"),
-            "number": ("pearson", "spearman"),
+            "number": ("pearson", "spearman", "rmse"),
         }[predicts]
+        self.higher_is_better = self.metric != "rmse"
         if self.metric not in known:
             raise RecipeError(
                 f"task.metric must be one of {', '.join(known)} where a {predicts} is predicted, "
@@ -185,7 +186,8 @@ class LabelTask(Task[Asks, R, P]):
         for name, value in self.metrics(judged).items():
             found[name] = round(value, 4)
             if (around := self.interval(judged, name)) is not None:
-                found[f"{name}_interval"] = hundredths(around)
+                told = [round(end, 4) for end in around] if name == "rmse" else hundredths(around)
+                found[f"{name}_interval"] = told
         found["loss"] = round(loss.nll / loss.tokens, 5)
         if isinstance(judged, Confusion):
             found["confusion"] = {"labels": self.labels, "matrix": judged.matrix.tolist()}
@@ -214,7 +216,7 @@ class LabelTask(Task[Asks, R, P]):
         return several
 
     def metrics(self, judged: Judged) -> dict[str, float]:
-        """In hundredths, the headline first."""
+        """In hundredths, but for errors of numbers; the headline first."""
         if isinstance(judged, Confusion):
             found = {"accuracy": judged.accuracy(), "macro_f1": judged.macro_f1()}
             found["matthews"] = judged.matthews()
@@ -224,9 +226,9 @@ class LabelTask(Task[Asks, R, P]):
             found = {"f1": judged.micro_f1(), "macro_f1": judged.macro_f1()}
             found["accuracy"] = judged.exact()
         else:
-            found = {k: v for k, v in judged.scores().items() if k in ("pearson", "spearman")}
+            found = judged.scores()
         order = sorted(found, key=lambda name: name != self.metric)
-        return {name: 100 * found[name] for name in order}
+        return {name: found[name] if name == "rmse" else 100 * found[name] for name in order}
 
     @property
     def positive(self) -> int:

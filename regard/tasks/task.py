@@ -42,6 +42,7 @@ class Axis(NamedTuple):
     kind: str = "words"
     shape: tuple[int, ...] = ()  # where they lie in several dimensions: patches of a picture
     picture: bytes = b""  # what they are parts of, where that can be shown
+    layout: Mapping[str, Any] | None = None  # of nodes: where they are drawn, and who is joined
 
 
 class Measured(NamedTuple):
@@ -93,6 +94,11 @@ class Task(Protocol[S, R, P]):
     def reads_by(settings: S) -> str:
         """Whatever of the settings shapes what is read."""
         return repr(settings)
+
+    @classmethod
+    def divides(cls, settings: S, files: Sequence[Path]) -> tuple[str, ...]:
+        """Which part of the files is read, where they hold several."""
+        return ()
 
     @classmethod
     @abstractmethod
@@ -193,7 +199,7 @@ class Task(Protocol[S, R, P]):
         cls, settings: S, files: Sequence[Path], cache: Path, faults: Faults
     ) -> Examples[R]:
         """The files' examples, read now or found in the cache."""
-        marks = (cls.__name__, cls.reads_by(settings))
+        marks = (cls.__name__, cls.reads_by(settings), *cls.divides(settings, files))
         rows = cls.read(settings, files, faults)
         return read_once(cache, files, cls.Example, marks, rows, faults, cls.wanted)
 

@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from regard.batch import Ids, Pixels, Story, Words
+from regard.batch import Graphs, Ids, Pixels, Story, Words
 from regard.models import MODELS
+from regard.parts.graph import EDGE_SCORES
 from regard.parts.norm import NORMS, RESIDUALS
 from regard.parts.pick import PICKS
 from regard.parts.position import POSITIONS
@@ -17,6 +18,7 @@ from tests.toys import SMALL, random_batch, small_model, start
 
 pytestmark = pytest.mark.usefixtures("filled")
 
+FAR, GRAPH_POOLS = ("all", "both"), ("mean", "sum", "max", "attention")
 KINDS = [
     *(pytest.param(kind, {}, id=kind) for kind in MODELS),
     *(
@@ -61,6 +63,9 @@ KINDS = [
     pytest.param("seq2seq", {"bidirectional": False, "tie": "all"}, id="seq2seq-one-way"),
     pytest.param("seq2seq", {"pick": "hard", "feed": "attended"}, id="seq2seq-hard-fed"),
     *(pytest.param("bert", {"position": name}, id=f"bert-{name}") for name in POSITIONS),
+    *(pytest.param("graph", {"layer": "gat", "score": s}, id=f"graph-{s}") for s in EDGE_SCORES),
+    *(pytest.param("graph", {"layer": n, "bias": ["distance"]}, id=f"graph-{n}") for n in FAR),
+    *(pytest.param("graph", {"pool": p, "degree": True}, id=f"graph-{p}") for p in GRAPH_POOLS),
     pytest.param("bert", {"residual": "pre", "pooler": "none", "segments": 0}, id="bert-pre"),
     pytest.param("t5", {"feedforward": "gated-gelu", "tie": False, "scaled": False}, id="t5-gated"),
     pytest.param("t5", {"head_width": 6, "decoder_depth": 1}, id="t5-wide"),
@@ -73,7 +78,9 @@ KINDS = [
 
 
 # Those that write word by word.
-WRITING = [case for case in KINDS if case.values[0] not in ("memory", "bert", "vit", "glimpse")]
+WRITING = [
+    case for case in KINDS if case.values[0] not in ("memory", "bert", "vit", "glimpse", "graph")
+]
 
 
 def pytest_generate_tests(metafunc):
@@ -112,6 +119,9 @@ def test_padding_changes_nothing(kind, more):
     elif isinstance(read, Ids):
         segments = pad(read.segments, (0, 5))
         wider = change(batch, {"ids": pad(read.ids, (0, 5)), "segments": segments})
+    elif isinstance(read, Graphs):
+        wider = batch.pad_to_multiple(16)
+        assert wider.read.tags.shape[1] == wider.read.edges.shape[1] == 16
     elif isinstance(read, Pixels):  # pictures are of one size, and are never padded
         assert all(map(torch.equal, batch.pad_to_multiple(8).tensors(), batch.tensors()))
         return

@@ -145,7 +145,7 @@ def test_correlations_are_those_of_scipy(tied, seed):
         {
             "pearson": scipy.stats.pearsonr(right, given).statistic,
             "spearman": scipy.stats.spearmanr(right, given).statistic,
-            "mean_squared_error": sk.mean_squared_error(right, given),
+            "rmse": sk.root_mean_squared_error(right, given),
         }
     )
     for scale in (1e-200, 1e200):  # whose squares are no longer numbers
@@ -214,7 +214,7 @@ INTERVALS = {
     "matthews": (classes, Confusion.matthews, Confusion.matthews),
     "pearson": (numbers, lambda x: x.scores()["pearson"], "pearson"),
     "spearman": (numbers, lambda x: x.scores()["spearman"], "spearman"),
-    "squares": (numbers, lambda x: x.scores()["mean_squared_error"], "mean_squared_error"),
+    "squares": (numbers, lambda x: x.scores()["rmse"], "rmse"),
     "mean": (shares, lambda x: x.means()["share"], "share"),
     "entities": (lambda n: counted(sentences(4, n)), lambda x: x.scores()["f1"], "f1"),
     "recall": (lambda n: counted(sentences(5, n)), lambda x: x.scores()["recall"], "recall"),

@@ -2,10 +2,10 @@
 // both draw with this. Text from a model only ever becomes text nodes, so that it cannot be markup.
 
 const TITLES = {
-  picture: "On the picture", heads: "Heads", all: "All heads", matrix: "Matrix", step: "Step by step", generation: "Generation",
+  picture: "On the picture", graph: "On the graph", heads: "Heads", all: "All heads", matrix: "Matrix", step: "Step by step", generation: "Generation",
   hops: "Hops", statistics: "Statistics", ablation: "Ablation",
 };
-const SVG = new Set(["svg", "g", "line", "path", "rect", "text", "title"]);
+const SVG = new Set(["svg", "g", "line", "path", "rect", "circle", "text", "title"]);
 const LIGHT = ["#fbfaf7", "#cfdfee", "#86b4d8", "#3f86bf", "#175a98", "#08294f"];
 const DARK = ["#181c22", "#16344f", "#1c5b8e", "#3a90c8", "#8cc6f0", "#f0f8ff"];
 const BOTH = ["#0b4f9c", "#6fa6d6", "#f3f1ea", "#eba24f", "#a85400"]; // blue, none, orange
@@ -69,6 +69,7 @@ const AXES = {
   sentences: { joins: false },
   patches: { joins: false },
   steps: { joins: false },
+  nodes: { joins: false },
 };
 const joins = kind => AXES[kind ?? "words"]?.joins ?? false;
 
@@ -405,6 +406,50 @@ function pictureView(page) {
   return make("div", {}, make("p.hint", {}, `Where ${quote(look.rows[at])} looks in layer ${look.layer + 1}. A click on the first picture chooses a patch.`), make("div.panels", {}, items));
 }
 
+// What is drawn on a graph: weights as lines between its nodes
+const onGraph = look => look.column_kind === "nodes";
+
+/** One graph; of a chosen node the weights to all others, else those along every edge and how much each node is looked at. */
+function mesh(page, weights, title, at, choose) {
+  const { places, edges } = page.data.layout, side = 200, room = 14, size = places.length;
+  const spot = node => places[node].map(value => room + value * (side - 2 * room));
+  const line = (one, other, strength, kind) => {
+    const [[x1, y1], [x2, y2]] = [spot(one), spot(other)];
+    return make(`line.${kind}`, { x1, y1, x2, y2, "stroke-width": (0.6 + 5 * strength).toFixed(2), "stroke-opacity": Math.min(1, 0.25 + strength).toFixed(2) });
+  };
+  const got = node => at >= 0 ? weights[at][node] : weights.reduce((sum, row) => sum + row[node], 0) / weights.length;
+  const all = Array.from({ length: size }, (_, node) => got(node)), high = Math.max(...all, 1e-9);
+  const reached = at >= 0 ? strongest(all, 40).filter(node => node !== at && all[node] > 0.005).map(node => line(at, node, all[node], "look"))
+    : edges.map(([one, other]) => [one, other, Math.max(weights[one][other], weights[other][one])])
+      .filter(([, , weight]) => weight > 0.005).map(([one, other, weight]) => line(one, other, weight, "look"));
+  const [best] = strongest(all, 1), names = page.look.rows;
+  const told = at >= 0 ? `${title}: ${names[at]} looks most at ${names[best]} (${number(all[best])})` : `${title}: most looked at is ${names[best]}`;
+  const nodes = places.map((_, node) => {
+    const [cx, cy] = spot(node);
+    return make(node === at ? "circle.node.on" : "circle.node", { cx, cy, r: (3 + 6 * Math.sqrt(all[node] / high)).toFixed(1),
+      "fill-opacity": (0.15 + 0.85 * all[node] / high).toFixed(2), onclick: choose && (() => choose(node)) }, make("title", {}, `${names[node]} ${number(all[node])}`));
+  });
+  const named = size <= 40 ? places.map((_, node) => make("text", { x: spot(node)[0], y: spot(node)[1] + 2.7 }, names[node].split(" ")[0])) : [];
+  return make("figure.panel.mesh", { title: told }, make("svg", { viewBox: `0 0 ${side} ${side}`, role: "img", "aria-label": told },
+    edges.map(([one, other]) => line(one, other, 0, "edge")), reached, nodes, named), make("figcaption", {}, title));
+}
+
+function graphView(page) {
+  if (!page.look || !onGraph(page.look)) return "This attention does not look at nodes; choose another.";
+  const { look } = page, at = page.token < page.data.layout.places.length ? page.token : -1;
+  const shown = page.heads[0] === "mean" ? look.weights.map((_, head) => head) : page.heads;
+  const choose = node => page.change({ token: node === at ? "" : node });
+  const pick = make("select", { "data-key": "node", onchange: event => page.change({ token: event.target.value }) },
+    make("option", { value: "" }, "all nodes"), look.rows.slice(0, page.data.layout.places.length).map((name, node) =>
+      make("option", { value: node, selected: node === at }, name)));
+  const whole = look.rows.length <= 400 ? rollout(page.stack) : null;
+  return make("div", {}, make("p.hint", {}, at >= 0 ? `Where ${quote(look.rows[at])} looks in layer ${look.layer + 1}.` : `Who is looked at along which edges in layer ${look.layer + 1}; a click on a node shows where it looks. `,
+    make("label", {}, " node ", pick)),
+  make("div.panels", {}, mesh(page, picture(look, "mean", false).weights, "mean of heads", at, choose),
+    ...(whole ? [mesh(page, whole, "rollout, all layers", at, choose)] : []),
+    ...shown.map(head => mesh(page, picture(look, head, false).weights, `head ${head + 1}`, at, choose))));
+}
+
 function allView(page) {
   const small = 96; // pixels a side: longer inputs show the largest weight of each block
   const across = Math.max(...page.stack.map(look => look.weights.length));
@@ -620,7 +665,7 @@ function ablationView(page) {
       ...order.map(one => row(`${one.name}, head ${one.head + 1}`, one.value, one.output))], ".wide"));
 }
 
-const DRAW = { picture: pictureView, heads: headsView, all: allView, matrix: matrixView, step: stepView, generation: generationView,
+const DRAW = { picture: pictureView, graph: graphView, heads: headsView, all: allView, matrix: matrixView, step: stepView, generation: generationView,
   hops: hopsView, statistics: statisticsView, ablation: ablationView };
 
 // The frame around a view: tabs and choices
@@ -691,7 +736,7 @@ if (globalThis.matchMedia) {
 export function show(container, data, state = {}, onState = () => {}) {
   const kinds = [...new Set((data.looks ?? []).map(look => look.kind))];
   const offered = Object.keys(TITLES).filter(view => ({ generation: data.generation, ablation: data.ablation,
-    hops: kinds.includes("hops"), picture: Boolean(data.picture) && (data.looks ?? []).some(onPicture) })[view] ?? (view !== "generation" && view !== "ablation" && kinds.length > 0));
+    hops: kinds.includes("hops"), picture: Boolean(data.picture) && (data.looks ?? []).some(onPicture), graph: Boolean(data.layout) && (data.looks ?? []).some(onGraph) })[view] ?? (view !== "generation" && view !== "ablation" && kinds.length > 0));
   const page = { container, data, state: { ...state } };
   page.picture = head => page.layer === "mean" ? overLayers(page.stack, page.words) : picture(page.look, head, page.words);
   page.keep = patch => { Object.assign(page.state, patch); onState({ ...page.state }); };

@@ -27,6 +27,10 @@ export const FORMS = {
     };
   },
 
+  graph(labels, state) {
+    return FORMS.text(labels, state);
+  },
+
   picture(labels, state, changed) {
     let url = "", name = "picture.png";
     const seen = make("img", { id: "seen", alt: "the picture to ask about", hidden: true });
