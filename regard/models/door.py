@@ -127,7 +127,7 @@ class GraphDoor(Door):
         assert sizes.graph is not None
         told = sizes.graph
         self.tags = nn.Embedding(max(sizes.source, 1), width)
-        nn.init.normal_(self.tags.weight, std=0.04)
+        nn.init.normal_(self.tags.weight, std=1.0 if scale is None else scale)
         self.numbers = nn.Linear(told.numbers, width) if told.numbers else None
         self.places = nn.Linear(told.places, width, bias=False) if told.places else None
         self.dropout = nn.Dropout(dropout)

@@ -136,7 +136,9 @@ class GraphModel(Model):
         s, self.asked = settings, sizes.asked
         assert sizes.graph is not None
         told = sizes.graph
-        self.embedding = make_door(sizes, s.width, NoPosition(), s.dropout)
+        # Where nothing norms a vector, those of rare tags must not drown the others.
+        small = 0.04 if s.layer == "gat" else None
+        self.embedding = make_door(sizes, s.width, NoPosition(), s.dropout, small)
         asks = s.layer != "all" or "paths" in s.bias  # what edges are
         tags, numbers = (n if asks else 0 for n in (told.edge_tags, told.edge_numbers))
         self.edge_tags = nn.Embedding(tags, s.width) if tags else None
