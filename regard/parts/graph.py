@@ -55,6 +55,13 @@ class EdgeScore(nn.Module):
     def forward(self, q: Tensor, k: Tensor, edge: Tensor | None) -> Tensor:
         raise NotImplementedError
 
+    def along(self, q: Tensor, k: Tensor, edges: Edges, vectors: Tensor | None) -> Tensor:
+        """The same of nodes and the edges between them.  (M, H, K) each -> (E, H)"""
+        scores: Tensor = self(
+            q.index_select(0, edges.target), k.index_select(0, edges.source), vectors
+        )
+        return scores
+
 
 class EdgeDot(EdgeScore):
     """q·(k + e) / √K (Shi et al. 2021)."""
@@ -80,6 +87,14 @@ class GAT(EdgeScore):
         scores = (q * self.looking + k * self.looked_at).sum(-1)
         if edge is not None:
             scores = scores + (edge * self.between).sum(-1)
+        return F.leaky_relu(scores, 0.2)
+
+    def along(self, q: Tensor, k: Tensor, edges: Edges, vectors: Tensor | None) -> Tensor:
+        """A sum of parts, each worked out once for a node instead of once for an edge."""
+        looking, looked_at = (q * self.looking).sum(-1), (k * self.looked_at).sum(-1)  # (M, H)
+        scores = looking.index_select(0, edges.target) + looked_at.index_select(0, edges.source)
+        if vectors is not None:
+            scores = scores + (vectors * self.between).sum(-1)
         return F.leaky_relu(scores, 0.2)
 
 
@@ -113,7 +128,7 @@ class EdgeAttend(Attend):
     ) -> Tensor:
         weights = F.dropout(self.weigh(q, k, edges, vectors), self.dropout, self.training)
         values = and_padding(v)
-        found = values[edges.source]
+        found = values.index_select(0, edges.source)
         if vectors is not None and isinstance(self.score, EdgeDot):
             found = found + vectors
         said = weights[..., None].to(v.dtype) * found
@@ -122,13 +137,14 @@ class EdgeAttend(Attend):
     def weigh(self, q: Tensor, k: Tensor, edges: Edges, vectors: Tensor | None) -> Tensor:
         """A softmax over the edges that reach each node.  -> (E, H)"""
         q, k = and_padding(q), and_padding(k)
-        scores = at_least_float32(self.score(q[edges.target], k[edges.source], vectors))
+        assert isinstance(self.score, EdgeScore)
+        scores = at_least_float32(self.score.along(q, k, edges, vectors))
         index = edges.target[:, None].expand_as(scores)
         none = scores.new_full((len(q), scores.shape[1]), float("-inf"))
         most = none.scatter_reduce(0, index, scores.detach(), "amax")
-        chances = (scores - most[edges.target]).exp()
+        chances = (scores - most.index_select(0, edges.target)).exp()
         total = torch.zeros_like(none).index_add(0, edges.target, chances)
-        weights: Tensor = chances / total[edges.target]
+        weights: Tensor = chances / total.index_select(0, edges.target)
         return weights
 
     def zero_heads(self, result: Tensor, heads: list[int]) -> Tensor:
