@@ -7,6 +7,7 @@ are one; an edge from a node to itself is kept.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import Any, NamedTuple
 from ..errors import DataError
 from .molecules import atoms_and_bonds
 from .parts import PART, Source, fold_of
-from .read import RECORD, WHOLE, Faults, kind_of, lines, records
+from .read import RECORD, WHOLE, Faults, is_text, kind_of, lines, records
 from .table import rows
 
 MOST_NODES = 10**6
+LARGEST = 1e30  # number of a node or an edge
 
 
 class GraphError(ValueError):
@@ -62,8 +64,9 @@ def read(
         met: Counter[str] = Counter()
         for graph, part in found:
             if folds[0] > 1:
-                part = fold_of(met[str(graph.label)], *folds)
-                met[str(graph.label)] += 1
+                kind = "a number" if "." in str(graph.label) else str(graph.label)
+                part = fold_of(met[kind], *folds)
+                met[kind] += 1
             elif split and part not in PART:
                 faults.report(graph.where, f"{split} must be one of {', '.join(PART)}: '{part}'")
                 continue
@@ -75,14 +78,17 @@ def read_jsonl(path: Path, label: str, split: str, faults: Faults) -> Iterator[t
     for number, said in records(path, faults, RECORD):
         where = f"{path}:{number}"
         try:
-            if label not in said and label not in said.get("graph", {}):
+            own = said.get("graph")
+            told = {**(own if isinstance(own, dict) else {}), **said}
+            if label not in told:
                 raise GraphError(f"there must be '{label}' (task.label)")
+            if told[label] is None or isinstance(told[label], dict) or told[label] == []:
+                raise GraphError(f"'{label}' must be a text, a number or a list of texts")
             graph = as_graph(said)
         except GraphError as error:
             faults.report(where, str(error))
             continue
-        value = said[label] if label in said else said["graph"][label]
-        yield graph._replace(label=value, where=where), str(said.get(split, ""))
+        yield graph._replace(label=told[label], where=where), str(told.get(split, ""))
 
 
 def read_smiles(
@@ -100,12 +106,17 @@ def read_smiles(
 
 
 def of_smiles(text: str) -> Graph:
+    if not is_text(text):
+        raise GraphError("SMILES must be UTF-8")
     try:
         atoms, bonds, kinds = atoms_and_bonds(text)
     except ValueError as error:
         raise GraphError(str(error)) from error
     names = [tags[0].partition(" ")[2] for tags in atoms]
     return Graph(atoms, [], bonds, kinds, [], None, names, "", text)
+
+
+WHOLE_NUMBER = re.compile(r"-?\d{1,15}")
 
 
 def read_tu(path: Path, faults: Faults) -> Iterator[Graph]:
@@ -117,7 +128,7 @@ def read_tu(path: Path, faults: Faults) -> Iterator[Graph]:
         if line is None:
             raise DataError(f"{path}: the file must have {what}, but ends before.")
         words = line.split()
-        if len(words) < least or not all(w.lstrip("-").isdecimal() for w in words):
+        if len(words) < least or not all(WHOLE_NUMBER.fullmatch(word) for word in words):
             raise DataError(f"{path}:{number}: here must be {what}, but it is '{line[:60]}'.")
         return [int(word) for word in words]
 
@@ -128,8 +139,10 @@ def read_tu(path: Path, faults: Faults) -> Iterator[Graph]:
         tags, edges = list[list[str]](), list[list[int]]()
         for node in range(size):
             tag, degree, *others = numbers(2, "a node's tag, and its neighbours after their number")
-            if len(others) < degree:
-                raise DataError(f"{where}: node {node} names fewer neighbours than {degree}.")
+            if not 0 <= degree <= len(others):
+                raise DataError(
+                    f"{where}: node {node} must name {degree} neighbours, but names {len(others)}."
+                )
             tags.append([str(tag)])
             edges += [[node, other] for other in others[:degree]]
         try:
@@ -139,11 +152,11 @@ def read_tu(path: Path, faults: Faults) -> Iterator[Graph]:
 
 
 def read_nodes(
-    files: Source, label: str, split: str, words: str, faults: Faults
+    files: Source, label: str, split: str, words: str, faults: Faults, node: str = "node"
 ) -> Iterator[Graph]:
     """One large graph: a table of nodes and one of edges; labels of other parts are left out.
 
-    A node is named in the column `node`, and what it is told by stands in the column `words`,
+    A node is named in the column `node`; what it is told by stands in the column `words`,
     with spaces between.
     """
     if len(files) == 1 and kind_of(files[0]) == ".jsonl":
@@ -154,6 +167,15 @@ def read_nodes(
                 values = said.get(label)
                 if not isinstance(values, list) or len(values) != len(graph.tags):
                     raise GraphError(f"'{label}' must be a list with a label for each node")
+                if any(isinstance(value, dict | list) for value in values):
+                    raise GraphError(f"'{label}' must have a text or a number for each node")
+                parts = said.get(split, [files.part] * len(values))
+                if not isinstance(parts, list) or len(parts) != len(values):
+                    raise GraphError(f"'{split}' must be a list with a part for each node")
+                values = [
+                    value if PART.get(str(part)) == files.part else None
+                    for value, part in zip(values, parts, strict=True)
+                ]
             except GraphError as error:
                 faults.report(where, str(error))
                 continue
@@ -161,7 +183,7 @@ def read_nodes(
         return
     if len(files) != 2:
         raise DataError(f"{files[0]}: there must be two tables, one of nodes and one of edges.")
-    columns = [("task.node", "node"), ("task.words", words), ("task.label", label)]
+    columns = [("task.node", node), ("task.words", words), ("task.label", label)]
     columns += [("task.split", split)] if split else []
     names, tags, labels = list[str](), list[list[str]](), list[Any]()
     for where, (name, said, value, *part) in rows(files[0], columns, faults):
@@ -170,8 +192,8 @@ def read_nodes(
             faults.report(where, f"{split} must be one of {known}, none, or empty: '{part[0]}'")
             continue
         own = not split or PART.get(str(part[0])) == files.part
-        names.append(str(name))
-        tags.append(str(said).split())
+        names.append(str(name).strip())
+        tags.append([str(one) for one in said] if isinstance(said, list) else str(said).split())
         labels.append(value if own and value != "" else None)
     place = {name: at for at, name in enumerate(names)}
     if len(place) < len(names):
@@ -221,7 +243,9 @@ def node_link(nodes: list[dict[str, Any]], edges: list[Any]) -> Graph:
     """What networkx writes: nodes have an id and attributes, edges a source and a target."""
     names = [str(node.get("id", at)) for at, node in enumerate(nodes)]
     place = {name: at for at, name in enumerate(names)}
-    pairs, told = list[list[int]](), list[object]()
+    if len(place) < len(names):
+        raise GraphError("a node's id must be its own, but some stand there twice")
+    pairs = list[list[int]]()
     for number, edge in enumerate(edges):
         if not isinstance(edge, dict) or "source" not in edge or "target" not in edge:
             raise GraphError(f"edge {number} must have a source and a target")
@@ -230,19 +254,30 @@ def node_link(nodes: list[dict[str, Any]], edges: list[Any]) -> Graph:
         if odd:
             raise GraphError(f"edge {number} names node '{odd[0]}', which is not there")
         pairs.append([place[end] for end in ends])
-        told.append(attributes(edge, ("source", "target", "key")))
-    tags, numbers = features([attributes(node, ("id",)) for node in nodes], "node")
+    told = attributes(edges, ("source", "target", "key"))
+    tags, numbers = features(attributes(nodes, ("id",)), "node")
     return checked(tags, numbers, pairs, *features(told, "edge"), None, names, "")
 
 
-def attributes(said: Mapping[str, Any], but: Sequence[str]) -> list[object]:
-    """Words as tags with their names, numbers as they are."""
+def attributes(said: Sequence[Mapping[str, Any]], but: Sequence[str]) -> list[object]:
+    """Words as tags with their names, numbers as they are; an attribute that has a point anywhere
+    is a number everywhere."""
+    values = [(key, value) for one in said for key, value in one.items() if key not in but]
+    numbers = {key for key, value in values if any(isinstance(v, float) for v in several(value))}
     found: list[object] = []
-    for key, value in said.items():
-        if key not in but:
-            many = value if isinstance(value, list) else [value]
-            found += [one if isinstance(one, float) else f"{key} {one}" for one in many]
+    for one in said:
+        own: list[object] = []
+        for key, value in one.items():
+            if key in but:
+                continue
+            plain = key in numbers and all(type(v) in (int, float) for v in several(value))
+            own += several(value) if plain else [f"{key} {v}" for v in several(value)]
+        found.append(own)
     return found
+
+
+def several(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def features(said: Sequence[object], what: str) -> tuple[list[list[str]], list[list[float]]]:
@@ -255,6 +290,10 @@ def features(said: Sequence[object], what: str) -> tuple[list[list[str]], list[l
         parts = one if isinstance(one, list) else [str(one) if type(one) is int else one]
         if not all(type(part) in (str, int, float) for part in parts):
             raise GraphError(f"{what} {number} must be a tag, or a list of tags and numbers")
+        if not all(is_text(part) for part in parts if isinstance(part, str)):
+            raise GraphError(f"{what} {number}: its tags must be UTF-8")
+        if any(abs(part) > LARGEST for part in parts if isinstance(part, int | float)):
+            raise GraphError(f"{what} {number}: its numbers must be finite, and below {LARGEST:g}")
         tags.append([part for part in parts if isinstance(part, str)])
         numbers.append([float(part) for part in parts if isinstance(part, int | float)])
         if not all(map(math.isfinite, numbers[-1])):
@@ -287,7 +326,9 @@ def checked(
             raise GraphError(
                 f"edge {number} names node {odd}, but there are {count}, counted from 0"
             )
-        first.setdefault((source, target), number)
+        other = first.setdefault((source, target), number)
+        if other != number and edge_tags:  # said twice, and perhaps of two kinds
+            edge_tags[other] = list(dict.fromkeys((*edge_tags[other], *edge_tags[number])))
     kept = list(first.values())
     return Graph(
         tags, numbers, [edges[at] for at in kept],

@@ -85,23 +85,22 @@ class Order:
 
 
 class Shuffled:
-    """Batches of so many rows each; those of a few batches are sorted by length among themselves,
-    so that little is padded."""
+    """Batches of so many rows each; those of a few batches (`pool`) are sorted by length among
+    themselves, so that little is padded. Where a length tells something of what is asked, a pool of
+    one keeps batches alike."""
 
-    POOL = 8  # batches
-
-    def __init__(self, lengths: NDArray[np.int32], rows: int, seed: int) -> None:
+    def __init__(self, lengths: NDArray[np.int32], rows: int, seed: int, pool: int = 8) -> None:
         if len(lengths) == 0:
             raise DataError(NOTHING)
         self.lengths, self.rows, self.seed = lengths, min(rows, len(lengths)), seed
-        self.batches = len(lengths) // self.rows
+        self.batches, self.pool = len(lengths) // self.rows, pool * self.rows
 
     def epoch(self, number: int) -> list[Rows]:
         """All batches of one epoch; the few rows left over have their turn in another."""
         rng = np.random.default_rng((self.seed, number))
         rows = rng.permutation(len(self.lengths))[: self.batches * self.rows]
         batches: list[Rows] = []
-        for pool in np.split(rows, range(self.POOL * self.rows, len(rows), self.POOL * self.rows)):
+        for pool in np.split(rows, range(self.pool, len(rows), self.pool)):
             pool = pool[np.argsort(self.lengths[pool], kind="stable")]
             batches += list(pool.reshape(-1, self.rows))
         return [batches[i] for i in rng.permutation(len(batches))]

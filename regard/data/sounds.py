@@ -24,6 +24,8 @@ from .table import rows
 
 LARGEST = 2**30  # bytes of a sound's file
 SECONDS = 4 * 3600  # of a sound
+LOWEST, HIGHEST = 1000, 400_000  # samples a second
+AT_ONCE = 2**16  # new samples that are worked out together
 ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au")
 TABLES = (".tsv", ".csv", ".jsonl")
 Samples = NDArray[np.float32]
@@ -64,6 +66,7 @@ def read(
                 inside.append((tar, name, content))
             else:
                 packed[name] = content
+                packed.setdefault(PurePosixPath(name).name, content)
     for path in tables:
         for where, (name, said, *who) in rows(path, columns, faults):
             yield from one(name, said, who, where, packed, path.parent, faults)
@@ -92,8 +95,9 @@ def one(
             if path.stat().st_size > LARGEST:
                 raise OSError(0, f"it may have {LARGEST >> 20} MiB, but has more")
             content = path.read_bytes()
-        except OSError as error:
-            faults.report(where, f"the sound {name} cannot be read ({error.strerror})")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            faults.report(where, f"the sound {name} cannot be read ({reason})")
             return
     if content is None:
         faults.report(where, f"there is no sound '{name}' in the tar")
@@ -151,6 +155,8 @@ def decode(content: bytes, rate: int, most: float = SECONDS) -> Samples:
                 raise SoundError(f"it may last {most:,.0f} seconds, but lasts {seconds:,.0f}")
             found: NDArray[np.float32] = file.read(dtype="float32", always_2d=True)
             own = int(file.samplerate)
+            if not LOWEST <= own <= HIGHEST:
+                raise SoundError(f"its rate must be {LOWEST} to {HIGHEST} Hz, but is {own}")
     except SoundError:
         raise
     except Exception as error:  # the library raises whatever its decoders meet
@@ -187,8 +193,9 @@ def resample(x: Samples, old: int, new: int) -> Samples:
     count = -(-len(x) * up // down)
     padded = np.pad(x.astype(np.float64), (reach, reach + down))
     out = np.empty(count, np.float32)
+    around = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
     for phase in range(min(up, count)):
-        places = np.arange(phase, count, up) * down // up
-        pieces = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)[places]
-        out[phase::up] = pieces @ table[phase]
+        for first in range(phase, count, up * AT_ONCE):
+            places = np.arange(first, min(first + up * AT_ONCE, count), up)
+            out[places] = around[places * down // up] @ table[phase]
     return out

@@ -127,9 +127,11 @@ class GraphDoor(Door):
         assert sizes.graph is not None
         told = sizes.graph
         self.tags = nn.Embedding(max(sizes.source, 1), width)
-        nn.init.normal_(self.tags.weight, std=1.0 if scale is None else scale)
+        nn.init.normal_(self.tags.weight, std=0.5 if scale is None else scale)
         self.numbers = nn.Linear(told.numbers, width) if told.numbers else None
         self.places = nn.Linear(told.places, width, bias=False) if told.places else None
+        if self.places is not None:
+            nn.init.normal_(self.places.weight)  # as loud as the tags, though its numbers are small
         self.dropout = nn.Dropout(dropout)
 
     def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:

@@ -70,8 +70,9 @@ class GraphSettings:
     ] = "pre"
     feedforward: Annotated[str, FEEDFORWARDS, "what stands between attentions"] = "gelu"
     pool: Annotated[
-        Literal["mean", "sum", "max", "attention"],
-        "what speaks for a graph: the mean of its nodes, their sum, or one weighted by themselves",
+        Literal["mean", "sum", "scaled-sum", "max", "attention"],
+        "what speaks for a graph: the mean of its nodes, their sum, that over the root of their "
+        "number, the largest of each number, or a mean weighted by themselves",
     ] = "mean"
 
 

@@ -36,8 +36,13 @@ def edges_of(pairs: Tensor, nodes: int, vectors: Tensor | None = None) -> Edges:
 
 
 def with_loops(edges: Edges, nodes: int) -> Edges:
-    """Each node also looks at itself; of what such an edge is, nothing is said."""
+    """Each node also looks at itself, once; of what such an edge is, nothing is said."""
     own = torch.arange(nodes, device=edges.source.device)
+    loops = edges.source == edges.target  # those there are become padding
+    edges = edges._replace(
+        source=torch.where(loops, nodes, edges.source),
+        target=torch.where(loops, nodes, edges.target),
+    )
     vectors = edges.vectors
     if vectors is not None:
         vectors = torch.cat((vectors, vectors.new_zeros(nodes, vectors.shape[1])))

@@ -27,6 +27,11 @@ def total(x: Tensor, lengths: Tensor) -> Tensor:
     return x.masked_fill(~_real(x, lengths), 0.0).sum(1)
 
 
+def scaled(x: Tensor, lengths: Tensor) -> Tensor:
+    """The sum over the root of their number: it tells how many there are, and stays moderate."""
+    return total(x, lengths) / lengths[:, None].to(x.dtype).sqrt()
+
+
 def largest(x: Tensor, lengths: Tensor) -> Tensor:
     return x.masked_fill(~_real(x, lengths), float("-inf")).amax(1)
 
@@ -40,5 +45,6 @@ POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "last": last,
     "mean": mean,
     "sum": total,
+    "scaled-sum": scaled,
     "max": largest,
 }

@@ -54,7 +54,7 @@ class ErrorRate:
     @property
     def table(self) -> NDArray[np.int64]:
         """(N, 4) substitutions, deletions, insertions, things in the reference"""
-        return np.asarray(self.counts, np.int64).reshape(-1, 4)
+        return np.array(self.counts, np.int64).reshape(-1, 4)
 
     def rate(self) -> float:
         return self._rate(self.table)

@@ -85,11 +85,11 @@ class GraphForm:
             if isinstance(sent, str) and sent.lstrip().startswith("{"):
                 given = parse_json(sent)
             elif isinstance(sent, str) and self.smiles:
-                return GivenGraph(of_smiles(sent), sent)
+                return GivenGraph(not_too_large(of_smiles(sent), number), sent)
             if isinstance(given, dict) and "graph" in given and "nodes" not in given:
                 given = given["graph"]
             if isinstance(given, str) and self.smiles:
-                return GivenGraph(of_smiles(given), given)
+                return GivenGraph(not_too_large(of_smiles(given), number), given)
             if not isinstance(given, dict):
                 wanted = "SMILES or " if self.smiles else ""
                 raise InputError(
@@ -99,15 +99,21 @@ class GraphForm:
             graph = as_graph(given)
         except (GraphError, ValueError) as error:
             raise InputError(f"input {number}: {error}.") from error
-        if len(graph.tags) > MOST_SENT:
-            raise InputError(
-                f"input {number}: a graph may have {MOST_SENT:,} nodes here, but has "
-                f"{len(graph.tags):,}."
-            )
-        return GivenGraph(graph, sent if isinstance(sent, str) else json.dumps(given))
+        return GivenGraph(
+            not_too_large(graph, number), sent if isinstance(sent, str) else json.dumps(given)
+        )
 
     def show(self, given: GivenGraph) -> str:
         return given.name
+
+
+def not_too_large(graph: Graph, number: int) -> Graph:
+    if len(graph.tags) > MOST_SENT:
+        raise InputError(
+            f"input {number}: a graph may have {MOST_SENT:,} nodes here, but has "
+            f"{len(graph.tags):,}."
+        )
+    return graph
 
 
 class Encoded(NamedTuple):
@@ -133,25 +139,24 @@ class GraphCoder:
         edge_tags: Sequence[str],
         numbers: Sequence[Sequence[float]] = ((), ()),
         edge_numbers: Sequence[Sequence[float]] = ((), ()),
+        smiles: bool = False,
     ) -> None:
-        """`numbers`: the mean and the spread of each number of a node, by which it is scaled."""
+        """`numbers`: the mean and the spread of each number of a node, by which it is scaled;
+        `smiles`: whether it was learned from molecules."""
+        self.smiles = smiles
         self.section, self.tags, self.edge_tags = section, list(tags), list(edge_tags)
         self.scales = [[list(side) for side in both] for both in (numbers, edge_numbers)]
         self.ids = {tag: at for at, tag in enumerate(self.tags)}
         self.edge_ids = {tag: at for at, tag in enumerate(self.edge_tags)}
-
-    @property
-    def smiles(self) -> bool:
-        """Whether it was learned from molecules."""
-        return any(tag.startswith("atom ") for tag in self.tags)
 
     @classmethod
     def learn(cls, section: GraphSection, graphs: Iterable[Graph]) -> GraphCoder:
         """The tags that there are, and how large the numbers."""
         tags: dict[str, None] = {}
         edge_tags: dict[str, None] = {}
-        sums = [Scale(), Scale()]
+        sums, smiles = [Scale(), Scale()], False
         for graph in graphs:
+            smiles = smiles or bool(graph.text)
             tags.update(dict.fromkeys(tag for node in graph.tags for tag in node))
             edge_tags.update(dict.fromkeys(tag for edge in graph.edge_tags for tag in edge))
             for scale, numbers in zip(sums, (graph.numbers, graph.edge_numbers), strict=True):
@@ -159,10 +164,14 @@ class GraphCoder:
         first = ["[nothing]", UNKNOWN, *([VIRTUAL] if section.virtual else [])]
         known = [*first, *sorted(tags)]
         edges = [*first, *sorted(edge_tags)] if edge_tags or section.virtual else []
-        return cls(section, known, edges, *(scale.found() for scale in sums))
+        nodes, between = (scale.found() for scale in sums)
+        return cls(section, known, edges, nodes, between, smiles)
 
     def artefact(self) -> str:
-        kept = {"tags": self.tags, "edge_tags": self.edge_tags, "scales": self.scales}
+        kept = {
+            "tags": self.tags, "edge_tags": self.edge_tags, "scales": self.scales,
+            "smiles": self.smiles,
+        }  # fmt: skip
         return json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
 
     @classmethod
@@ -170,7 +179,9 @@ class GraphCoder:
         path = folder / "graph.json"
         try:
             said = read_json(path)
-            return cls(section, said["tags"], said["edge_tags"], *said["scales"])
+            nodes, between = said["scales"]
+            smiles = bool(said["smiles"])
+            return cls(section, said["tags"], said["edge_tags"], nodes, between, smiles)
         except (ValueError, KeyError, TypeError) as error:
             raise RunError(f"{path}: the tags must be there and readable, but are not.") from error
 
@@ -246,16 +257,6 @@ class GraphCoder:
             back = [at for at, (a, b) in enumerate(edges) if (b, a) not in known]
             kept += back
             edges += [(edges[at][1], edges[at][0]) for at in back]
-        if s.virtual:
-            for node in range(count):
-                edges += [(node, count), (count, node)]
-                kept += [-1, -1]
-            tags.append([2])
-            edge_tags.append([2])  # the last, which -1 names
-            numbers = np.concatenate((numbers, np.zeros((1, numbers.shape[1]), np.float32)))
-            zero = np.zeros((1, edge_numbers.shape[1]), np.float32)
-            edge_numbers = np.concatenate((edge_numbers, zero))
-            count += 1
         pairs = np.array(edges, np.int32).reshape(-1, 2)
         if (s.farthest or s.position != "none") and count > DENSE:
             raise GraphError(
@@ -264,6 +265,16 @@ class GraphCoder:
             )
         places = PLACES[s.position](pairs, count, s.places)
         distances, paths = ways(pairs, count, s.farthest, s.longest)
+        if s.virtual:
+            joined = [end for node in range(count) for end in ((node, count), (count, node))]
+            pairs = np.concatenate((pairs, np.array(joined, np.int32)))
+            kept += [-1] * len(joined)
+            tags.append([2])
+            edge_tags.append([2])  # the last, which -1 names
+            numbers, edge_numbers, places = (
+                np.pad(rows, ((0, 1), (0, 0))) for rows in (numbers, edge_numbers, places)
+            )
+            distances, paths = and_one(distances, 1, count), and_one(paths, -1, count)
         return Encoded(
             tags, numbers, pairs, [edge_tags[at] for at in kept], edge_numbers[kept], places,
             distances, paths,
@@ -281,8 +292,12 @@ class GraphCoder:
         ]
         return self.padded(made, rng)
 
-    def given(self, graphs: Sequence[Graph]) -> Graphs:
-        return self.padded([self.row(graph) for graph in graphs], None)
+    def asked_for(self, graph: Graph, number: int) -> Graphs:
+        """A graph that somebody gives; what cannot be read is told after its number."""
+        try:
+            return self.padded([self.row(graph)], None)
+        except GraphError as error:
+            raise InputError(f"input {number}: {error}.") from error
 
     def padded(self, made: Sequence[Mapping[str, Any]], rng: Rng | None) -> Graphs:
         """Rows side by side, each as wide as the widest."""
@@ -327,30 +342,32 @@ def vars_of(one: Encoded) -> dict[str, Any]:
 
 
 class Scale:
-    """The mean and the spread of columns of numbers."""
+    """The mean and the spread of columns of numbers, graph by graph (Chan et al. 1979)."""
 
     def __init__(self) -> None:
-        self.sums: NDArray[np.float64] | None = None
+        self.count, self.mean, self.squares = 0, np.zeros(0), np.zeros(0)
 
     def add(self, numbers: Sequence[Sequence[float]], where: str) -> None:
         if not numbers:
             return
         rows = np.array(numbers, np.float64)
-        part = np.stack([np.full(rows.shape[1], len(rows)), rows.sum(0), (rows**2).sum(0)])
-        if self.sums is not None and self.sums.shape != part.shape:
+        if self.count and len(self.mean) != rows.shape[1]:
             raise DataError(
                 f"{where}: all graphs must have as many numbers as the first "
-                f"({self.sums.shape[1]}), but this has {part.shape[1]}."
+                f"({len(self.mean)}), but this has {rows.shape[1]}."
             )
-        self.sums = part if self.sums is None else self.sums + part
+        if not self.count:
+            self.mean = self.squares = np.zeros(rows.shape[1])
+        mean, both = rows.mean(0), self.count + len(rows)
+        apart = mean - self.mean
+        self.squares = self.squares + ((rows - mean) ** 2).sum(0)
+        self.squares = self.squares + apart**2 * self.count * len(rows) / both
+        self.mean, self.count = self.mean + apart * len(rows) / both, both
 
     def found(self) -> tuple[list[float], list[float]]:
-        if self.sums is None:
-            return [], []
-        count, total, squares = self.sums
-        mean = total / count
-        spread = np.sqrt(np.maximum(squares / count - mean**2, 0))
-        return mean.round(6).tolist(), np.where(spread > 1e-6, spread, 1.0).round(6).tolist()
+        spread = np.sqrt(self.squares / max(self.count, 1))
+        constant = spread <= 1e-12 * np.abs(self.mean)
+        return self.mean.tolist(), np.where(constant, 1.0, spread).tolist()
 
 
 def scaled(
@@ -358,10 +375,13 @@ def scaled(
 ) -> NDArray[np.float32]:
     """Numbers around zero; where there are none, there must be none.  -> (count, F)"""
     width = len(scale[0])
+    if not count:
+        return np.zeros((0, width), np.float32)
     found = np.array(numbers, np.float64).reshape(count, -1) if numbers else np.zeros((count, 0))
     if found.shape[1] != width:
-        raise GraphError(f"a {what} must have {width} numbers, but has {found.shape[1]}")
-    return ((found - scale[0]) / scale[1]).astype(np.float32) if width else found.astype(np.float32)
+        raise GraphError(f"each {what} must have {width} numbers, but has {found.shape[1]}")
+    # What is far outside all that training had must not become infinite.
+    return np.clip((found - scale[0]) / scale[1], -1e4, 1e4).astype(np.float32)
 
 
 def bags(flat: Sequence[Any], counts: Sequence[Any], size: int) -> Tensor:
@@ -429,7 +449,8 @@ PLACES = {
 def ways(
     edges: NDArray[np.int32], count: int, farthest: int, longest: int
 ) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
-    """Steps of the shortest way between each two nodes, and the first edges on it.
+    """Steps of the shortest way from each node to those that it can see, and the first edges on it;
+    who an edge reaches looks back along it.
 
     Ways longer than `farthest` count as one step more; -1: there is none.  -> (N · N), (N · N, L)
     """
@@ -437,7 +458,7 @@ def ways(
         return np.zeros(0, np.int8), np.zeros((0, 0), np.int32)
     out = [[] for _ in range(count)]  # type: list[list[tuple[int, int]]]
     for number, (source, target) in enumerate(edges.tolist()):
-        out[source].append((target, number))
+        out[target].append((source, number))
     distances = np.full((count, count), -1, np.int8)
     paths = np.full((count, count, longest), -1, np.int32)
     for start in range(count):
@@ -453,7 +474,21 @@ def ways(
         for node, far in steps.items():
             distances[start, node] = far
             paths[start, node, : len(way[node])] = way[node]
-    return distances.reshape(-1), paths.reshape(-1, longest)
+    return distances.reshape(-1), paths.reshape(count * count, longest)
+
+
+def and_one(table: NDArray[Any], fill: int, count: int) -> NDArray[Any]:
+    """What stands between each two nodes, and between all of them and one more.
+
+    (N · N, …) -> ((N + 1) · (N + 1), …)
+    """
+    if not len(table):
+        return table
+    square = table.reshape(count, count, *table.shape[1:])
+    wide = np.pad(square, ((0, 1), (0, 1), *[(0, 0)] * (square.ndim - 2)), constant_values=fill)
+    if not table.shape[1:]:
+        wide[count, count] = 0
+    return wide.reshape(-1, *table.shape[1:])
 
 
 def layout(graph: Graph) -> dict[str, Any]:

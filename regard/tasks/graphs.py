@@ -17,7 +17,7 @@ from ..batch import Graphs as GraphBatch
 from ..data.cut import Plan
 from ..data.examples import Examples, chunks
 from ..data.graphs import Graph, GraphError, read
-from ..data.order import Order, Rows, longest_first
+from ..data.order import Rows, Shuffled, longest_first
 from ..data.parts import source_of
 from ..data.read import Faults
 from ..data.store import Chunk, Field, Store
@@ -157,8 +157,10 @@ class ClassifyGraphs(LabelTask[GraphsSettings, Graph, Rows]):
             yield kept
 
     def plan(self, store: Store, budget: int, seed: int) -> Plan[Rows]:
-        """Batches of so many nodes."""
-        return Order(self.coder.lengths(store)[:, None], budget, seed)
+        """Batches of about so many nodes; small and large graphs together, for a size may tell the
+        class."""
+        lengths = self.coder.lengths(store)
+        return Shuffled(lengths, max(1, int(budget / lengths.mean())), seed, pool=1)
 
     def batch(self, store: Store, rows: Rows, rng: Rng | None = None) -> Batch[GraphBatch, Label]:
         return Batch(self.coder.read(store, rows, rng), self.asked(store, rows))
@@ -206,10 +208,7 @@ class ClassifyGraphs(LabelTask[GraphsSettings, Graph, Rows]):
                     f"{model.longest:,} of them, but has {len(given.graph.tags):,}; train with "
                     "model.layer=neighbours for larger ones."
                 )
-            try:
-                batch = Batch(self.coder.given([given.graph]), Nothing())
-            except GraphError as error:
-                raise InputError(f"input {number}: {error}.") from error
+            batch = Batch(self.coder.asked_for(given.graph, number), Nothing())
             found += answers_of(model, batch)
         seconds = round(time.perf_counter() - began, 6)
         pairs = zip(inputs, found, strict=True)
@@ -219,7 +218,8 @@ class ClassifyGraphs(LabelTask[GraphsSettings, Graph, Rows]):
         self, given: GivenGraph, target: str
     ) -> tuple[Batch[GraphBatch, Nothing], dict[str, Axis]]:
         axis = self.coder.axis(given.graph)
-        return Batch(self.coder.given([given.graph]), Nothing()), {"inputs": axis, "outputs": axis}
+        read = self.coder.asked_for(given.graph, 1)
+        return Batch(read, Nothing()), {"inputs": axis, "outputs": axis}
 
     def as_given(self, example: Graph) -> GivenGraph:
         return GivenGraph(example, example.text or "graph")

@@ -253,6 +253,8 @@ def learn_labels(
 ) -> tuple[Predicts, list[str], list[float]]:
     """What is predicted, the names of its classes, and how much each counts."""
     given = [row.label for row in examples]
+    if not given:
+        raise DataError(f"{examples.first_file}: there must be a label to learn from, but is none.")
     predicts = settings.predicts if settings.predicts != "auto" else guess(given)
     if predicts == "number":
         return predicts, [], []
@@ -290,7 +292,7 @@ def learn_labels(
 def as_number(label: Any) -> float | None:
     try:
         value = float(label)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return value if math.isfinite(value) and not isinstance(label, bool) else None
 

@@ -41,6 +41,7 @@ class NodesSettings(LabelSettings):
     """Which columns of the table of nodes hold what."""
 
     label: Annotated[str, "what is to be predicted: a column, or in JSON a list"] = "label"
+    node: Annotated[str, "the column of a node's name"] = "node"
     words: Annotated[str, "the column of what a node is told by, with spaces between"] = "word_ids"
     split: Annotated[
         str, "the column that says whether a label is for train, valid or test; empty: all are"
@@ -154,7 +155,8 @@ class ClassifyNodes(LabelTask[NodesSettings, Graph, Rows]):
     @staticmethod
     def read(settings: NodesSettings, files: Sequence[Path], faults: Faults) -> Iterator[Graph]:
         source = source_of(files)
-        return read_nodes(source, settings.label, settings.split, settings.words, faults)
+        s = settings
+        return read_nodes(source, s.label, s.split, s.words, faults, s.node)
 
     @classmethod
     def divides(cls, settings: NodesSettings, files: Sequence[Path]) -> tuple[str, ...]:
@@ -275,10 +277,7 @@ class ClassifyNodes(LabelTask[NodesSettings, Graph, Rows]):
                         f"input {number}: where all nodes look at all, a graph may have "
                         f"{model.longest:,} of them, but has {len(given.graph.tags):,}."
                     )
-                try:
-                    batch = Batch(self.coder.given([given.graph]), Nothing())
-                except GraphError as error:
-                    raise InputError(f"input {number}: {error}.") from error
+                batch = Batch(self.coder.asked_for(given.graph, number), Nothing())
                 kept = (given.graph, answers_of(model, batch))
             answers.append(kept[1][0][given.node])
         seconds = round(time.perf_counter() - began, 6)
@@ -291,7 +290,7 @@ class ClassifyNodes(LabelTask[NodesSettings, Graph, Rows]):
         """The node, and what is around it."""
         near = around(given.graph, given.node, HOPS)
         axis = self.coder.axis(near)
-        return Batch(self.coder.given([near]), Nothing()), {"inputs": axis, "outputs": axis}
+        return Batch(self.coder.asked_for(near, 1), Nothing()), {"inputs": axis, "outputs": axis}
 
     def example(self, examples: Examples[Graph], longest: int | None = None) -> str:
         graph = next(iter(examples))

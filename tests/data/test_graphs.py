@@ -154,7 +154,7 @@ def test_an_unknown_tag_is_unknown_and_other_numbers_are_told():
     coder = GraphCoder.learn(GraphSection(), [known])
     one = coder.encode(as_graph({"nodes": [["z", 2.0]], "edges": []}))
     assert one.tags == [[1]] and one.numbers.tolist() == [[0.0]]  # 2 is the mean
-    with pytest.raises(GraphError, match="a node must have 1 numbers, but has 0"):
+    with pytest.raises(GraphError, match="each node must have 1 numbers, but has 0"):
         coder.encode(as_graph({"nodes": ["a"], "edges": []}))
 
 
@@ -176,8 +176,8 @@ def test_distances_and_ways_are_networkxs():
             assert far.reshape(12, 12)[a, b] == min(wanted, 4)
             way = [edges[at].tolist() for at in paths.reshape(12, 12, 3)[a, b] if at >= 0]
             assert len(way) == min(max(wanted, 0), 3)
-            if way:  # each edge goes on where the one before it ended
-                assert way[0][0] == a and all(x[1] == y[0] for x, y in pairwise(way))
+            if way:  # who an edge reaches looks back along it
+                assert way[0][1] == a and all(x[0] == y[1] for x, y in pairwise(way))
 
 
 def test_positions_are_what_they_say():
@@ -190,3 +190,82 @@ def test_positions_are_what_they_say():
     np.testing.assert_allclose(np.abs(found[:, 0]), [root / np.sqrt(2), 0, root / np.sqrt(2)],
                                atol=1e-6)  # fmt: skip
     assert found.shape == (3, 4) and not found[:, 2:].any()
+
+
+def test_a_node_for_all_is_a_neighbour_and_shortens_no_way():
+    path = as_graph({"nodes": ["a"] * 4, "edges": [[0, 1], [1, 2], [2, 3]]})
+    section = GraphSection(virtual=True, farthest=3, longest=2, position="random-walk", places=2)
+    one = GraphCoder.learn(section, [path]).encode(path)
+    far = one.distances.reshape(5, 5)
+    assert far[0].tolist() == [0, 1, 2, 3, 1] and far[4].tolist() == [1, 1, 1, 1, 0]
+    assert (one.paths.reshape(5, 5, 2)[4] == -1).all() and one.places.shape == (5, 2)
+    alone = GraphCoder.learn(GraphSection(farthest=2), [path]).encode(path)
+    assert alone.distances.reshape(4, 4)[0].tolist() == [0, 1, 2, 3] and alone.paths.shape == (
+        16,
+        0,
+    )
+
+
+def test_along_directed_edges_who_is_reached_looks_back():
+    chain = as_graph({"nodes": ["a", "b", "c"], "edges": [[0, 1], [1, 2]]})
+    one = GraphCoder.learn(GraphSection(directed=True, farthest=3), [chain]).encode(chain)
+    assert one.distances.reshape(3, 3).tolist() == [[0, -1, -1], [1, 0, -1], [2, 1, 0]]
+
+
+def test_numbers_of_any_size_are_scaled():
+    far = [[1.7e9 + n, 1e-9 * n, 5.0] for n in range(3)]
+    graph = as_graph({"nodes": far, "edges": []})
+    coder = GraphCoder.learn(GraphSection(), [graph, graph])
+    found = coder.encode(graph).numbers
+    wanted = np.array([-1, 0, 1]) * np.sqrt(1.5)
+    np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-4)
+    np.testing.assert_allclose(found[:, 1], wanted, rtol=1e-4)
+    assert not found[:, 2].any()
+    odd = as_graph({"nodes": [[1e29, 0.0, 0.0]], "edges": []})
+    assert np.isfinite(coder.encode(odd).numbers).all()
+    with pytest.raises(GraphError, match="node 0: its numbers must be finite"):
+        as_graph({"nodes": [[10**400]], "edges": []})
+
+
+def test_edges_said_twice_are_one_of_both_kinds_and_ids_are_their_own():
+    graph = as_graph({"nodes": ["a", "b"], "edges": [[0, 1, "x"], [0, 1, "y"]]})
+    assert graph.edges == [[0, 1]] and graph.edge_tags == [["x", "y"]]
+    with pytest.raises(GraphError, match="a node's id must be its own"):
+        as_graph({"nodes": [{"id": 1}, {"id": "1"}], "edges": []})
+    weights = [{"source": 1, "target": 2, "w": 1}, {"source": 2, "target": 1, "w": 1.5}]
+    graph = as_graph({"nodes": [{"id": 1}, {"id": 2}], "edges": weights})
+    assert graph.edge_numbers == [[1.0], [1.5]]
+
+
+def test_edges_with_numbers_may_be_none():
+    whole = as_graph({"nodes": ["a", "b"], "edges": [[0, 1, [0.5]]]})
+    coder = GraphCoder.learn(GraphSection(), [whole])
+    assert coder.encode(as_graph({"nodes": ["a"], "edges": []})).edge_numbers.shape == (0, 1)
+
+
+@pytest.mark.parametrize("own", [None, "label", ["label"], 3])
+def test_a_graph_attribute_that_is_none_is_passed_over(own, tmp_path):
+    row = {"nodes": ["a"], "edges": [], "graph": own}
+    with pytest.raises(DataError, match="g.jsonl:1: there must be 'label'"):
+        all_of(write(tmp_path, "g.jsonl", json.dumps(row)))
+
+
+@pytest.mark.parametrize("label", [None, {"a": 1}, []])
+def test_what_is_no_label_is_told(label, tmp_path):
+    row = {"nodes": ["a"], "edges": [], "label": label}
+    with pytest.raises(DataError, match="'label' must be a text, a number or a list of texts"):
+        all_of(write(tmp_path, "g.jsonl", json.dumps(row)))
+
+
+def test_numbers_are_divided_into_folds_too(tmp_path):
+    rows = [{"nodes": ["a"], "edges": [], "label": n / 7 + 0.01} for n in range(20)]
+    path = write(tmp_path, "g.jsonl", "\n".join(map(json.dumps, rows)))
+    assert [len(all_of(path, "test", folds=(5, fold))) for fold in range(5)] == [4] * 5
+
+
+def test_a_split_of_nodes_in_json(tmp_path):
+    row = {"nodes": ["a", "b"], "edges": [], "label": ["p", "q"], "split": ["train", "test"]}
+    path = write(tmp_path, "g.jsonl", json.dumps(row))
+    for part, wanted in (("train", ["p", None]), ("test", [None, "q"])):
+        (graph,) = read_nodes(Source([path], part), "label", "split", "words", Faults())
+        assert graph.label == wanted

@@ -141,3 +141,20 @@ def test_a_transcript_without_its_sound_is_told(tmp_path):
         list(read([path], "file", "transcript", "", Faults()))
     with pytest.raises(DataError, match="sounds must be named by a .tsv, .csv or .jsonl file"):
         list(read([tmp_path / "a.wav"], "audio", "text", "", Faults()))
+
+
+def test_a_tar_with_folders_and_a_name_without(tmp_path):
+    table = "audio\ttext\na.wav\tyes\n"
+    path = packed(tmp_path / "s.tar.xz", table, ["clips/a.wav"])
+    (one,) = read([path], "audio", "text", "", Faults())
+    assert one.text == "yes"
+
+
+def test_odd_rates_and_names_are_told(tmp_path):
+    whole = bytearray(as_file(tone(8000), 8000))
+    whole[24:28] = (1_000_000_007).to_bytes(4, "little")
+    with pytest.raises(SoundError, match="its rate must be 1000 to 400000 Hz"):
+        decode(bytes(whole), 8000)
+    (tmp_path / "t.jsonl").write_text('{"audio": "a\\u0000b.wav", "text": "x"}\n')
+    with pytest.raises(DataError, match="cannot be read"):
+        list(read([tmp_path / "t.jsonl"], "audio", "text", "", Faults()))

@@ -18,7 +18,7 @@ from tests.toys import SMALL, random_batch, small_model, start
 
 pytestmark = pytest.mark.usefixtures("filled")
 
-FAR, GRAPH_POOLS = ("all", "both"), ("mean", "sum", "max", "attention")
+FAR, GRAPH_POOLS = ("all", "both"), ("mean", "sum", "scaled-sum", "max", "attention")
 KINDS = [
     *(pytest.param(kind, {}, id=kind) for kind in MODELS),
     *(

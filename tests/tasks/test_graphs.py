@@ -38,8 +38,8 @@ def test_the_corpus_is_what_its_generator_makes(tmp_path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A smaller model for fewer steps than the recipe has: about fifteen seconds."""
-    less = ("train.steps=350", "model.width=32", "model.depth=3", "train.rate=0.004")
-    less += ("train.warmup=30", "train.batch_tokens=512", "train.evaluate_every=350")
+    less = ("train.steps=250", "model.width=32", "model.depth=3", "train.rate=0.004")
+    less += ("train.warmup=30", "train.batch_tokens=512", "train.evaluate_every=250")
     return regard.train("graph-cycles", *less, "train.device=cpu",
                         run=tmp_path_factory.mktemp("cycles") / "run")  # fmt: skip
 
@@ -93,6 +93,11 @@ def test_what_is_no_graph_is_told(run, given, wanted):
     with pytest.raises(InputError) as error:
         run.predict([given])
     assert wanted in str(error.value)
+
+
+def test_what_cannot_be_looked_into_is_told(run):
+    with pytest.raises(InputError, match="input 1: each node must have 0 numbers, but has 1"):
+        run.see({"nodes": [[1.5], [2.5]], "edges": []})
 
 
 def test_a_path_is_read_from_the_shell(run, tmp_path):
