@@ -52,6 +52,7 @@ def with_loops(edges: Edges, nodes: int) -> Edges:
 class EdgeScore(nn.Module):
     """Scores of edges: what looks, what is looked at, and the edge.  (E, H, K) each -> (E, H)"""
 
+    mixes_edges = False  # whether what an edge is counts in what is mixed too
     projections = 3  # of queries, keys and values; 2: what is looked at is mixed; 1: all are one
 
     def __init__(self, head_width: int, heads: int) -> None:
@@ -69,7 +70,9 @@ class EdgeScore(nn.Module):
 
 
 class EdgeDot(EdgeScore):
-    """q·(k + e) / √K (Shi et al. 2021)."""
+    """q·(k + e) / √K, and v + e is mixed (Shi et al. 2021)."""
+
+    mixes_edges = True
 
     def forward(self, q: Tensor, k: Tensor, edge: Tensor | None) -> Tensor:
         k = k if edge is None else k + edge
@@ -134,7 +137,7 @@ class EdgeAttend(Attend):
         weights = F.dropout(self.weigh(q, k, edges, vectors), self.dropout, self.training)
         values = and_padding(v)
         found = values.index_select(0, edges.source)
-        if vectors is not None and isinstance(self.score, EdgeDot):
+        if vectors is not None and self.score.mixes_edges:
             found = found + vectors
         said = weights[..., None].to(v.dtype) * found
         return torch.zeros_like(values).index_add(0, edges.target, said)[:-1]
@@ -151,9 +154,6 @@ class EdgeAttend(Attend):
         total = torch.zeros_like(none).index_add(0, edges.target, chances)
         weights: Tensor = chances / total.index_select(0, edges.target)
         return weights
-
-    def zero_heads(self, result: Tensor, heads: list[int]) -> Tensor:
-        return result.index_fill(1, torch.tensor(heads, device=result.device), 0.0)
 
     def seen(
         self,

@@ -60,7 +60,7 @@ def natural(power: Tensor) -> Tensor:
 
 def whisper(power: Tensor) -> Tensor:
     """Whisper's (Radford et al. 2022): no more than 80 dB below the loudest, around zero."""
-    loud = power.clamp_min(1e-10).log10()
+    loud = power[..., :-1].clamp_min(1e-10).log10()  # the last piece is left out
     return (torch.maximum(loud, loud.amax((1, 2), keepdim=True) - 8) + 4) / 4
 
 
@@ -84,6 +84,4 @@ class Mel(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         power = self.table @ spectrum(x, self.size, self.hop, self.window)
-        if self.loudness is whisper:  # whose last piece is left out
-            power = power[..., :-1]
         return self.loudness(power).transpose(1, 2)

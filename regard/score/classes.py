@@ -26,6 +26,10 @@ class Confusion:
         assert min(rows.min(initial=0), columns.min(initial=0)) >= 0, "a class below 0"
         np.add.at(self.matrix, (rows, columns), 1)
 
+    @property
+    def examples(self) -> int:
+        return int(self.matrix.sum())
+
     def accuracy(self) -> float:
         return ratio(self.matrix.trace(), self.matrix.sum())
 

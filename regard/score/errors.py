@@ -22,7 +22,7 @@ def edits(right: Sequence[Hashable], given: Sequence[Hashable]) -> tuple[int, in
     """
     names = {thing: at for at, thing in enumerate(dict.fromkeys((*right, *given)))}
     wanted, found = ([names[thing] for thing in side] for side in (right, given))
-    # A way's cost counts each edit a thousandfold and each kept thing as one less.
+    # Each edit costs more than all things together, and each thing kept takes one off.
     kept = len(wanted) + len(found) + 1
     across = np.arange(len(found) + 1)
     heard = np.array(found, np.int64)

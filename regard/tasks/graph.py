@@ -235,7 +235,7 @@ class GraphCoder:
             "edges": one.edges,
             "edge_tags": [i for edge in one.edge_tags for i in edge],
             "edge_tag_counts": [len(edge) for edge in one.edge_tags],
-            **{name: vars_of(one)[name] for name in
+            **{name: one._asdict()[name] for name in
                ("numbers", "edge_numbers", "places", "distances", "paths")},
         }  # fmt: skip
         return {name: found[name] for name in self.fields}
@@ -335,10 +335,6 @@ class GraphCoder:
         names = [f"{name} {at}" if self.smiles else name for at, name in enumerate(graph.names)]
         names += [VIRTUAL] if self.section.virtual else []
         return Axis(names, "nodes", layout=layout(graph))
-
-
-def vars_of(one: Encoded) -> dict[str, Any]:
-    return one._asdict()
 
 
 class Scale:

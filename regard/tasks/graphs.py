@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -230,8 +231,6 @@ class ClassifyGraphs(LabelTask[GraphsSettings, Graph, Rows]):
 
 def as_typed(graph: Graph) -> str:
     """A graph as it would be typed."""
-    import json
-
     if graph.text:
         return graph.text
     nodes = [

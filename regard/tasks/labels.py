@@ -193,8 +193,8 @@ class LabelTask(Task[Asks, R, P]):
             found["confusion"] = {"labels": self.labels, "matrix": judged.matrix.tolist()}
         if not isinstance(judged, Correlation):
             found["per_class"] = dict(zip(self.labels, judged.per_class(), strict=True))
-        rate = {"predict_texts_per_second": round(data.store.rows / seconds, 1)}
-        return {**found, **rate, "examples": data.store.rows}
+        rate = {"predict_texts_per_second": round(judged.examples / seconds, 1)}
+        return {**found, **rate, "examples": judged.examples}
 
     def judge(self, model: Model, store: Store, budget: int, most: int) -> Judged:
         """The first rows' answers against what is right."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..batch import Batch, Nothing, Sizes, Tags
 from ..batch import Graphs as GraphBatch
 from ..data.cut import Plan
-from ..data.examples import Data, Examples, chunks
+from ..data.examples import Examples, chunks
 from ..data.graphs import Graph, GraphError, checked, read_nodes
 from ..data.order import Order, Rows, longest_first
 from ..data.parts import source_of
@@ -31,7 +31,7 @@ from .graph import GraphCoder, GraphForm, GraphSection
 from .graphs import USUAL, as_typed, sample_graphs
 from .labels import LabelSettings, LabelTask, Predicts, learn_labels, read_labels
 from .prediction import Prediction
-from .task import Axis, Measured, Rng, Scores, Sections
+from .task import Axis, Rng, Sections
 
 HOPS = 2  # how far around a node is shown
 
@@ -252,12 +252,6 @@ class ClassifyNodes(LabelTask[NodesSettings, Graph, Rows]):
                 real = tags >= 0
                 confusion.add(tags[real].numpy(), scores[real].argmax(-1).numpy())
         return confusion
-
-    def evaluate(self, model: Model, data: Data, decode: Decode, loss: Measured) -> Scores:
-        found = super().evaluate(model, data, decode, loss)
-        asked = int((data.store.flat("label")[:] >= 0).sum())
-        rate = found["predict_texts_per_second"] * asked / data.store.rows
-        return {**found, "predict_texts_per_second": round(rate, 1), "examples": asked}
 
     def predict(
         self,
