@@ -137,6 +137,14 @@ class Pixels(Tensors):
 
 
 @dataclass(frozen=True)
+class Frames(Tensors):
+    """Sounds, each a row of frames, some hundred a second; zeros are padding."""
+
+    values: Annotated[Tensor, Wide()]  # (B, S, F) how loud each band of frequencies is
+    lengths: Tensor  # (B,) frames
+
+
+@dataclass(frozen=True)
 class Graphs(Tensors):
     """Graphs, each a set of nodes with edges between them; padding stands behind."""
 
@@ -387,9 +395,16 @@ class Sizes:
     asked: type[Asked] = Words  # what is asked of it
     item: tuple[int, ...] = ()  # the shape of what becomes one vector, where it is no id: a patch
     grid: tuple[int, ...] = ()  # how many of them lie beside and below each other
-    stem: str = "linear"  # how a patch becomes a vector
+    stem: str = "linear"  # how a patch, or some frames, become a vector
     colours: tuple[tuple[float, ...], ...] = ()  # mean and spread of each channel's numbers
     graph: GraphSizes | None = None  # what nodes and edges have, where graphs are read
+
+
+class Heard(NamedTuple):
+    """What stands at each place of what is read in order, and how many of them are real."""
+
+    states: Tensor  # (B, S, D), or scores of words (B, S, V)
+    lengths: Tensor  # (B,)
 
 
 class ModelOutput(NamedTuple):
@@ -400,6 +415,7 @@ class ModelOutput(NamedTuple):
     penalty: Tensor | None = None  # what the model wants to be small, beside the loss a token
     follows: Tensor | None = None  # (B, 2) whether the second text follows on the first
     words: Tensor | None = None  # (B, T, D) from which each next word can be told, beside a class
+    heard: Heard | None = None  # of what is read in order: from which it can be told place by place
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:

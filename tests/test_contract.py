@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from PIL import Image
 
@@ -116,6 +117,20 @@ def nodes(folder, part, seed):
     path.write_text(lines(map(json.dumps, rows)))
 
 
+def sounds(folder, part, seed):
+    """High and low tones, one after the other."""
+    dice, rows = np.random.default_rng(seed), ["audio\ttext\tspeaker"]
+    (folder / part).mkdir()
+    for number in range(24):
+        names = dice.choice(["high", "low"], dice.integers(1, 4))
+        hertz = np.repeat([900 if name == "high" else 300 for name in names], 800)
+        wave = np.sin(2 * np.pi * hertz * np.arange(len(hertz)) / 4000)
+        samples = (wave * 0.4 + 0.01 * dice.standard_normal(len(wave))).astype(np.float32)
+        soundfile.write(folder / part / f"{number}.wav", samples, 4000)
+        rows.append(f"{part}/{number}.wav\t{' '.join(names)}\t{number % 3}")
+    (folder / f"{part}.tsv").write_text(lines(rows))
+
+
 GRAPH = {"nodes": [["a", 0.5], ["b", 0.1], ["c", 0.9]], "edges": [[0, 1, "x"], [1, 2, "y"]]}
 
 
@@ -133,6 +148,7 @@ TOYS = {
     "answer": (asked, "{}.json", {"context": 32}, "What is last?\ttwo red cats"),
     "picture": (pictures, "{}", {}, "{folder}/test/red/0.png"),
     "caption": (captions, "{}.jsonl", {}, "{folder}/test/red/0.png"),
+    "speech": (sounds, "{}.tsv", {"speaker": "speaker"}, "{folder}/test/0.wav"),
     "graph": (graphs, "{}.jsonl", {}, json.dumps(GRAPH)),
     "node": (nodes, "{}.jsonl", {}, json.dumps({**GRAPH, "node": 1})),
 }
@@ -151,10 +167,12 @@ def word_for(run):
 def sent_for(run):
     """The same as it is sent."""
     word = word_for(run)
-    if run.task.gives.kind != "picture":
+    kinds = {"picture": ("image", "image/png"), "sound": ("audio", "audio/wav")}
+    if run.task.gives.kind not in kinds:
         return word
+    name, kind = kinds[run.task.gives.kind]
     content = base64.b64encode(Path(word).read_bytes()).decode()
-    return {"image": f"data:image/png;base64,{content}"}
+    return {name: f"data:{kind};base64,{content}"}
 
 
 ALL = [(task, model) for task in TOYS for model in MODELS if suits(MODELS[model], sizes(task))]
@@ -174,6 +192,10 @@ def write_recipe(folder, task, model):
         "task": {"kind": task, **more},
         "data": {part: name.format(part) for part in ("train", "valid", "test")},
         "picture": {"size": 12, "patch": 4, "shift": 1, "flip": 0.5, "erase": 0.2},
+        "sound": {
+            "rate": 4000, "bands": 12, "window": 0.064, "hop": 0.04, "normalise": "speaker",
+            "speeds": [0.9, 1.1], "time_masks": 1, "time_mask": 2, "band_masks": 1, "band_mask": 3,
+        },
         "graph": {"position": "laplacian", "places": 3, "farthest": 3, "longest": 2},
         "text": {"size": 200, **({} if task == "story" else {"kind": "bpe", "lowercase": False})},
         "model": {"kind": model, **shape},
@@ -185,7 +207,9 @@ def write_recipe(folder, task, model):
     }  # fmt: skip
     own = TASKS[task].sections
     sections = {
-        k: v for k, v in sections.items() if k not in ("text", "picture", "graph") or k in own
+        k: v
+        for k, v in sections.items()
+        if k not in ("text", "picture", "sound", "graph") or k in own
     }
     path = folder / "toy.toml"
     path.write_text(lines(f"[{name}]\n{toml(keys)}" for name, keys in sections.items()))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from PIL import Image
 
 import regard
@@ -80,9 +81,12 @@ def test_it_trains_for_two_steps(name, tmp_path):
     recipe, overrides = read(name), shrunk(name, tmp_path)
     run = regard.train(name, *overrides, run=tmp_path / "run")
     asked = ASKED.get(recipe.task_kind, "two")
-    if run.task.gives.from_file:
+    if run.task.gives.kind == "picture":
         asked = str(tmp_path / "asked.png")
         Image.new("RGB", (20, 10), "red").save(asked)
+    elif run.task.gives.kind == "sound":
+        asked = str(tmp_path / "asked.wav")
+        soundfile.write(asked, tone(3), 8000)
     asked += "\ttwo cats" if getattr(recipe.task, "pair", "") else ""
     assert run.predict([asked])[0].input == asked
     assert (Path(run.folder) / "results.json").is_file()
@@ -96,7 +100,8 @@ async def is_served(run, asked):
         sent = asked
         if run.task.gives.from_file:
             content = base64.b64encode(Path(asked).read_bytes()).decode()
-            sent = {"image": f"data:image/png;base64,{content}"}
+            name = "image" if run.task.gives.kind == "picture" else "audio"
+            sent = {name: f"data:{name}/file;base64,{content}"}
         fixed = {"seed": 3, "kind": "sample"} if run.recipe.decode.kind == "sample" else {}
         (told,) = await hosted.predict([sent], fixed)
         own = regard.load(run.folder, *(f"decode.{k}={v}" for k, v in fixed.items()))
@@ -257,6 +262,30 @@ def add_picture(tar, name, pixels):
     tar.addfile(about, file)
 
 
+def tone(number):
+    """A third of a second, higher with every number."""
+    return (0.3 * np.sin(np.arange(2700) * (0.2 + 0.15 * number))).astype(np.float32)
+
+
+def write_sounds(recipe, folder):
+    """Tones, in a tar with a table inside."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{recipe.task.audio}\t{recipe.task.speaker}\t{recipe.task.text}"]
+    for part in ("train", "test"):
+        with tarfile.open(folder / getattr(recipe.data, part), "w:xz") as tar:
+            rows = [f"{part}/{i}.wav\tsomebody\tTONE {'ABCD'[i % 4]} UP" for i in range(12)]
+            files = [(f"{part}/{part}.tsv", "".join(f"{row}\n" for row in names + rows).encode())]
+            for i in range(12):
+                file = io.BytesIO()
+                soundfile.write(file, tone(i % 4), 8000, format="WAV")
+                files.append((f"{part}/{i}.wav", file.getvalue()))
+            for name, content in files:
+                about = tarfile.TarInfo(name)
+                about.size = len(content)
+                tar.addfile(about, io.BytesIO(content))
+    return ["train.batch_tokens=160", "text.size=40"]
+
+
 def write_graphs(recipe, folder):
     """Chains and rings in whichever format the recipe names, all parts in one file."""
     named = recipe.data.train
@@ -285,6 +314,7 @@ def write_nodes(recipe, folder):
 
 
 WRITE = {
+    "speech": write_sounds,
     "graph": write_graphs,
     "node": write_nodes,
     "picture": write_pictures,

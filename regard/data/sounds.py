@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -48,7 +48,10 @@ class SoundError(ValueError):
 def read(
     files: Sequence[Path], audio: str, text: str, speaker: str, faults: Faults
 ) -> Iterator[Sound]:
-    """Sounds with transcripts; a column that nobody names (`speaker`) may be empty."""
+    """Sounds with transcripts; a column that nobody names (`speaker`) may be empty.
+
+    A table beside a tar says which of its sounds are meant; without one, that in the tar does.
+    """
     tables = [path for path in files if kind_of(path) in TABLES]
     tars = [path for path in files if is_tar(path)]
     if not tables and not tars:
@@ -63,7 +66,7 @@ def read(
     for tar in tars:
         for name, content in members(tar, faults):
             if PurePosixPath(name.removesuffix(".gz")).suffix in TABLES:
-                inside.append((tar, name, content))
+                inside += [(tar, name, content)] if not tables else []  # a table beside has the say
             else:
                 packed[name] = content
                 packed.setdefault(PurePosixPath(name).name, content)
@@ -153,49 +156,74 @@ def decode(content: bytes, rate: int, most: float = SECONDS) -> Samples:
             seconds = file.frames / max(file.samplerate, 1)
             if seconds > most:
                 raise SoundError(f"it may last {most:,.0f} seconds, but lasts {seconds:,.0f}")
-            found: NDArray[np.float32] = file.read(dtype="float32", always_2d=True)
             own = int(file.samplerate)
             if not LOWEST <= own <= HIGHEST:
                 raise SoundError(f"its rate must be {LOWEST} to {HIGHEST} Hz, but is {own}")
+            # A few seconds at a time: hours of several channels are more than what is made of them.
+            blocks = file.blocks(AT_ONCE, dtype="float32", always_2d=True)
+            pieces = (piece.mean(1) for piece in blocks)
+            found = np.concatenate([np.zeros(0, np.float32), *resampled(pieces, own, rate)])
     except SoundError:
         raise
     except Exception as error:  # the library raises whatever its decoders meet
         raise SoundError(str(error).strip(" .") or type(error).__name__) from error
     if not len(found):
         raise SoundError("it has no samples")
-    mixed = found.mean(1)
-    if not np.isfinite(mixed).all():
+    if not np.isfinite(found).all():
         raise SoundError("its samples must be numbers")
-    return resample(mixed.astype(np.float32), own, rate)
+    return found
 
 
 CROSSINGS, ROLLOFF = 16, 0.95  # of the filter: zeros to either side, and how much of the band stays
 
 
 @lru_cache(8)
-def kernels(up: int, down: int) -> tuple[NDArray[np.float64], int]:
+def kernels(up: int, down: int) -> tuple[Samples, int]:
     """A windowed sinc for each of the `up` places between samples.  -> (up, K), and its reach"""
     band = min(1.0, up / down) * ROLLOFF
     reach = math.ceil(CROSSINGS / band)
     offsets = np.arange(-reach, reach + 1)[None] - (np.arange(up) * down / up % 1)[:, None]
     window = np.cos(np.pi / 2 * np.clip(offsets * band / CROSSINGS, -1, 1)) ** 2
-    return band * np.sinc(band * offsets) * window, reach
+    return (band * np.sinc(band * offsets) * window).astype(np.float32), reach
 
 
 def resample(x: Samples, old: int, new: int) -> Samples:
-    """The same sound at another rate: each new sample is a weighted sum of those around it, of
+    """The same sound at another rate."""
+    pieces = (x[first : first + AT_ONCE] for first in range(0, len(x), AT_ONCE))
+    return np.concatenate([np.zeros(0, np.float32), *resampled(pieces, old, new)])
+
+
+def resampled(pieces: Iterable[Samples], old: int, new: int) -> Iterator[Samples]:
+    """A sound in pieces at another rate: each new sample is a weighted sum of those around it, of
     which nothing too high for the new rate is left."""
     shared = math.gcd(old, new)
     up, down = new // shared, old // shared
-    if up == down or not len(x):
-        return x
+    if up == down:
+        yield from pieces
+        return
     table, reach = kernels(up, down)
-    count = -(-len(x) * up // down)
-    padded = np.pad(x.astype(np.float64), (reach, reach + down))
-    out = np.empty(count, np.float32)
-    around = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
-    for phase in range(min(up, count)):
-        for first in range(phase, count, up * AT_ONCE):
-            places = np.arange(first, min(first + up * AT_ONCE, count), up)
-            out[places] = around[places * down // up] @ table[phase]
-    return out
+    kept, first, done = np.zeros(reach, np.float32), -reach, 0  # samples from `first` on; new ones
+
+    def make(count: int) -> Samples:
+        """New samples from `done` on, up to `count`."""
+        places = np.arange(done, count)
+        around = np.lib.stride_tricks.sliding_window_view(kept, 2 * reach + 1)
+        out = np.empty(len(places), np.float32)
+        for phase in range(min(up, len(places))):
+            own = places[phase::up]
+            out[phase::up] = around[own * down // up - reach - first] @ table[own[0] % up]
+        return out
+
+    for piece in pieces:
+        kept = np.concatenate((kept, piece))
+        count = max(done, (first + len(kept) - reach - 1) * up // down)
+        if count > done:
+            yield make(count)
+        done = count
+        gone = max(0, done * down // up - reach - first)  # what nothing new will look at
+        kept, first = kept[gone:], first + gone
+    heard = first + len(kept)
+    kept = np.concatenate((kept, np.zeros(reach + down, np.float32)))
+    count = -(-heard * up // down)
+    if count > done:
+        yield make(count)

@@ -79,12 +79,13 @@ class Beam:
         settings: Settings,
         record: Callable[..., None] | None = None,
         every: int | None = None,
+        sums: bool = False,
     ) -> None:
         """`record` is told what was looked at and kept; `every`: steps between looks at who is
-        done."""
+        done; `sums`: scores are sums of several logarithms, which no norm is taken off."""
         self.settings, self.eos, self.copies = settings, limits.eos, settings.num_beams
         self.obey, self.prompt = Rules(limits, settings), limits.prompt.shape[1]
-        self.search, self.record = Search.begin(limits, self.copies), record
+        self.search, self.record, self.sums = Search.begin(limits, self.copies), record, sums
         self.every = every or LOOK[limits.longest.device.type]
         self.shortest, self.most = (int(x) for x in limits.longest.aminmax())
         self.answers: list[list[Hypothesis]] = [[] for _ in self.search.sentences]
@@ -109,7 +110,8 @@ class Beam:
     def grow(self, scores: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """One token more a beam.  (B·N, V) -> whom each goes on from (B, N), who is done (B,)"""
         search, beams, penalty = self.search, self.copies, self.settings.length_penalty
-        totals, parents, tokens = best_continuations(scores, search.scores)  # (B, 2N) each
+        best = best_continuations(scores, search.scores, self.sums)
+        totals, parents, tokens = best  # (B, 2N) each
         ends = tokens == self.eos
         written = search.written
         grown = written.gather(1, parents[..., None].expand(-1, -1, written.shape[2]))
@@ -142,15 +144,19 @@ class Beam:
                     self.answers[sentence].append(Hypothesis(ids, score, properly))
 
 
-def best_continuations(scores: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def best_continuations(
+    scores: Tensor, totals: Tensor, sums: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """The 2N best of all beams' next tokens.  (B·N, V), (B, N) -> totals, parents, tokens (B, 2N)
 
     Each beam's own 2N best suffice, so only they are ranked against each other.
     """
     count = min(2 * totals.shape[1], scores.shape[-1])
     top, tokens = largest(scores, count)  # (B·N, 2N)
-    # In place, for the scores are not needed any more: fresh memory of their size costs more.
-    norms = scores.sub_(top[:, :1]).exp_().sum(-1, keepdim=True).log() + top[:, :1]
+    norms = torch.zeros_like(top[:, :1])
+    if not sums:
+        # In place, for the scores are not needed any more: fresh memory of their size costs more.
+        norms = scores.sub_(top[:, :1]).exp_().sum(-1, keepdim=True).log() + top[:, :1]
     # A beam whose every continuation is forbidden has no chances to speak of.
     chances = (top - norms).nan_to_num(nan=NEVER, neginf=NEVER)
     top = chances.view(*totals.shape, count) + totals[..., None]

@@ -16,7 +16,10 @@ class Rules:
     def __init__(self, limits: Limits, settings: Settings) -> None:
         self.eos, self.settings = limits.eos, settings
         self.prompt = limits.prompt.shape[1]
-        self.banned = torch.tensor(limits.banned, dtype=torch.long, device=limits.longest.device)
+        device = limits.longest.device
+        self.banned = torch.tensor(limits.banned, dtype=torch.long, device=device)
+        self.not_first = torch.tensor(limits.not_first, dtype=torch.long, device=device)
+        self.rule = limits.rule
 
     def __call__(self, scores: Tensor, written: Tensor) -> Tensor:
         """(R, V), (R, t) -> (R, V), changed in place; `written` begins with the prompt."""
@@ -28,6 +31,10 @@ class Rules:
             scores[:, self.eos] = NEVER
         if self.settings.no_repeat_ngram_size:
             ban_repeats(scores, written, self.settings.no_repeat_ngram_size)
+        if len(self.not_first) and written.shape[1] == self.prompt:
+            scores.index_fill_(1, self.not_first, NEVER)
+        if self.rule is not None:
+            scores = self.rule(scores, written[:, self.prompt :])
         return scores
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import torch
@@ -63,6 +65,18 @@ class Settings:
         Literal["slide", "refuse"],
         "a text longer than the model can place: forget its beginning, or refuse it",
     ] = "slide"
+    ctc_weight: Annotated[
+        float, Ge(0), Le(1), "speech: how much CTC counts beside attention; 1: CTC alone"
+    ] = 0.0
+    fusion: Annotated[
+        str, Path, "speech: a language model's run that says, too, what is likely (shallow fusion)"
+    ] = ""
+    fusion_weight: Annotated[float, Ge(0), Le(10), "how much it counts"] = 0.3
+    timestamps: Annotated[
+        Literal["never", "long", "always"],
+        "speech: tell when each piece is said, where the vocabulary has entries for that; long: of "
+        "sounds longer than sound.longest, whose next window begins where a piece has ended",
+    ] = "long"
     seed: Annotated[int, Ge(0), Lt(2**40), "the same seed draws the same (sample)"] = 0
     compile: Annotated[
         Literal["auto", "off", "full"],
@@ -102,6 +116,9 @@ class Settings:
         return self.num_beams if self.kind == "beam" else self.num_return_sequences
 
 
+Rule = Callable[[Tensor, Tensor], Tensor]  # scores (R, V), the answer so far (R, t) -> scores
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a decoder must know of its batch beside the model."""
@@ -110,6 +127,8 @@ class Limits:
     eos: int
     longest: Tensor  # (B,) an end at this many new tokens at the latest, `eos` counted
     banned: tuple[int, ...] = ()  # never to be written
+    not_first: tuple[int, ...] = ()  # nor these, as the first
+    rule: Rule | None = None  # what else may not come next
 
     @classmethod
     def begin(cls, bos: int, eos: int, longest: Tensor, banned: tuple[int, ...] = ()) -> Self:

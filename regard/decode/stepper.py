@@ -1,16 +1,16 @@
 """Where scores come from: the model, one step after the other.
 
 A stepper is asked what comes after the texts so far. A batch is stepped together; one text may
-slide over what its model can place, and a smaller model may guess ahead. (`engine` has a fourth:
-rows that join and leave, of which each is at a place of its own.)
+slide over what its model can place, a smaller model may guess ahead, and several may be joined.
+(`engine` has one more: rows that join and leave, of which each is at a place of its own.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from torch import Tensor, cat
+from torch import Tensor, cat, full_like, stack
 
 from ..model import AnyBatch, AnyState, Writes, WritesOn
 from .graph import with_cuda_graphs
@@ -34,8 +34,13 @@ class Stepper(Protocol):
 class Together:
     """A batch: all texts are as long."""
 
-    def __init__(self, model: Writes, batch: AnyBatch, copies: int) -> None:
+    def __init__(
+        self, model: Writes, batch: AnyBatch, copies: int, begun: Tensor | None = None
+    ) -> None:
+        """`begun` (B, P): what is written already, of a model whose `start` reads none of it."""
         self.model, self.state = model, model.start(batch)
+        for token in [] if begun is None else begun[:, :-1].unbind(1):
+            _, self.state = model.step(token, self.state)
         if copies > 1:
             self.state = self.state.repeat(copies)
 
@@ -45,6 +50,35 @@ class Together:
 
     def select(self, rows: Tensor) -> None:
         self.state = self.state.select(rows)
+
+
+class Beside(Together):
+    """A model that writes on from a text, asked of others' answers: its own text begins with what
+    it has read (`first`, its last token), theirs with what is not its business."""
+
+    def __init__(self, model: Writes, batch: AnyBatch, copies: int, first: int) -> None:
+        super().__init__(model, batch, copies)
+        self.first: int | None = first
+
+    def step(self, written: Tensor) -> Tensor:
+        last, self.first = self.first, None
+        return super().step(written if last is None else full_like(written[:, -1:], last))
+
+
+class Joined:
+    """Several that score the same texts: the sum of their log-probabilities, each as much as it
+    counts."""
+
+    def __init__(self, parts: Sequence[tuple[float, Stepper]]) -> None:
+        self.parts = parts
+
+    def step(self, written: Tensor) -> Tensor:
+        weighted = [w * part.step(written).float().log_softmax(-1) for w, part in self.parts]
+        return stack(weighted).sum(0)
+
+    def select(self, rows: Tensor) -> None:
+        for _, part in self.parts:
+            part.select(rows)
 
 
 class Sliding:

@@ -25,19 +25,20 @@ def steps(stepper: Stepper, policy: Policy) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def follow(policy: Policy, model: Writes, batch: AnyBatch) -> list[list[Hypothesis]]:
+def follow(policy: Policy, stepper: Stepper) -> list[list[Hypothesis]]:
     """A batch written to its end, by any policy."""
-    for _ in steps(Together(model, batch, policy.copies), policy):
+    for _ in steps(stepper, policy):
         pass
     return policy.answers
 
 
+@torch.inference_mode()
 def write(
     model: Writes, batch: AnyBatch, limits: Limits, settings: Settings
 ) -> list[list[Hypothesis]]:
     """The answers for each row, the best first where they are searched for."""
     policy: Policy = POLICIES[settings.kind](limits, settings)
-    return follow(policy, model, batch)
+    return follow(policy, Together(model, batch, policy.copies))
 
 
 @torch.inference_mode()

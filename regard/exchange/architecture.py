@@ -33,9 +33,9 @@ class Architecture(NamedTuple):
     head: Callable[[Any, type[Asked], str], Iterable[Rule]]  # settings, asked, prefix -> names
     classes: dict[str, str]  # their class -> our task; the first of a task is written
     repeats: tuple[str, ...] = ()  # endings of tensors that say again what another says, or nothing
-    picture: Callable[[Config], dict[str, object]] | None = (
-        None  # for [picture]; None: it reads text
-    )
+    # What the task's own sections of a recipe say, by name, and [task] itself.
+    sections: Callable[[Config], dict[str, dict[str, object]]] = lambda config: {"text": {}}
+    task: Callable[[Config], dict[str, object]] = lambda config: {}
     spelled: tuple[tuple[str, str], ...] = ()  # patterns of names, and how they were spelled before
 
 

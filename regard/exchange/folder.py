@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..errors import RunError
+from . import named
 
 LARGEST = 2**28  # bytes of a file that holds no tensors; no vocabulary comes near
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -223,4 +224,5 @@ class Format(NamedTuple):
 FORMATS = {
     "model.safetensors": Format(safe_shapes, safe_tensors),
     "pytorch_model.bin": Format(lambda path: _old(path, "meta"), lambda path: _old(path, "cpu")),
+    "model.bin": Format(named.shapes, named.tensors),
 }

@@ -19,7 +19,7 @@ from ..batch import Asked, Hidden, Ids, Label, Nothing, Permuted, Running
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..tasks import TASKS, AnyTask
-from ..tasks.task import Embeds, HasText, Imports, ImportsPictures, Labels, Streams, WritesText
+from ..tasks.task import Embeds, HasText, Imports, Labels, Streams, WritesText
 from ..text import Frame, Text
 from ..training import checkpoint
 from ..training.folder import Hold, clear
@@ -34,6 +34,7 @@ from .marian import MARIAN, PEGASUS, in_halves
 from .rules import Rule, Weights, to_ours, to_theirs
 from .t5 import T5
 from .vit import DEIT, PREPROCESSOR, VIT, preprocessor
+from .whisper import GENERATION, NAMED_WHISPER, WHISPER, config_of
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
@@ -46,6 +47,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     "pegasus": PEGASUS,
     "vit": VIT,
     "deit": DEIT,
+    "whisper": WHISPER,
+    "whisper-ctranslate2": NAMED_WHISPER,
 }
 # How sentence-transformers calls our ways of pooling.
 POOLING = {
@@ -106,8 +109,11 @@ def read(folder: Path, run: Path) -> str:
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
         raise RunError(f"{run}: a run needs a folder of its own, but this one holds something.")
     config = folders.read_config(folder)
+    config |= {} if "model_type" in config else config_of(folder)
     if folders.find(folder, PREPROCESSOR.name) is not None:
         config["preprocessor"] = folders.read_json(folder, PREPROCESSOR.name)
+    if folders.find(folder, GENERATION) is not None:
+        config["generation"] = folders.read_json(folder, GENERATION)
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
         raise RunError(
@@ -126,7 +132,7 @@ def read(folder: Path, run: Path) -> str:
             f"{folder / 'config.json'}: each of {depth} blocks must have tensors, but there are "
             f"{len(shapes)} in all."
         )
-    texts = vocabulary.read(folder, kind, config) if architecture.picture is None else []
+    texts = vocabulary.read(folder, kind, config) if "text" in recipe.sections else []
     task = make_task(recipe, texts, config, folder, shapes)
     with torch.device("meta"):
         blank = recipe.build(task.sizes)
@@ -185,11 +191,9 @@ def recipe_of(
             f"({error})."
         ) from error
     settings, more = with_pooling(folder, settings, task)
-    name = run.resolve().name
-    sections = (
-        {"text": {}} if architecture.picture is None else {"picture": architecture.picture(config)}
-    )
-    return make_recipe(name, task, architecture.model, settings, sections, more)
+    more |= architecture.task(config)
+    sections = architecture.sections(config)
+    return make_recipe(run.resolve().name, task, architecture.model, settings, sections, more)
 
 
 def imported_rows(recipe: Recipe) -> dict[str, list[tuple[str, object, str]]]:
@@ -295,10 +299,8 @@ def make_task(
         labels = labels_of(
             config, folder, max((len(s) for s in shapes.values() if s.dim()), default=0)
         )
-    if issubclass(kind, ImportsPictures):
-        return kind.imported_pictures(recipe.task, recipe.sections, labels, config)
     assert issubclass(kind, Imports)
-    return kind.imported(recipe.task, texts, labels, config)
+    return kind.imported(recipe.task, recipe.sections, texts, labels, config)
 
 
 def labels_of(config: Config, folder: Path, most: int) -> list[str]:
@@ -345,7 +347,7 @@ def write(run: Run, folder: Path) -> str:
         {n: t.cpu() for n, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"}
     )
     (folder / "model.safetensors").chmod(0o644)
-    if architecture.picture is not None:
+    if "picture" in run.recipe.sections:
         said = preprocessor(run.recipe.sections["picture"], run.task.sizes.colours)
         checkpoint.write_text(folder / PREPROCESSOR, json.dumps(said, indent=2) + "\n")
         return f"{config_class(config)}, {sum(t.numel() for t in tensors.values()):,} parameters"

@@ -149,7 +149,7 @@ VIT, DEIT = (
     Architecture(
         "vit", f"{name.lower()}.", settings, their_config, body, head,
         {f"{name}ForImageClassification": "picture"}, ("embeddings.mask_token",),
-        picture, SPELLED,
+        lambda config: {"picture": picture(config)}, spelled=SPELLED,
     )
     for name in ("ViT", "DeiT")
 )  # fmt: skip

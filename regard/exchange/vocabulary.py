@@ -6,7 +6,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from ..errors import RunError
 from ..text import Frame, Text
@@ -17,6 +25,7 @@ from .architecture import shown
 from .folder import LARGEST, find, read_bytes, read_json
 
 SENTINELS = [f"<extra_id_{i}>" for i in range(99, -1, -1)]  # T5's, behind the pieces
+MOMENTS = 1501  # that Whisper tells apart
 PADDED = HOLES  # rows that a table may have beyond its vocabulary, to be a round number
 
 
@@ -40,6 +49,10 @@ def from_json(folder: Path, kind: str) -> list[Tokenizer]:
     tokenizer = read_tokenizer(path)
     tokenizer.no_truncation()  # how much is read is not the vocabulary's to say
     tokenizer.no_padding()
+    if kind.startswith("whisper") and tokenizer.token_to_id("<|0.00|>") is None:
+        # Moments, a fiftieth of a second apart, of which the file may say nothing.
+        moments = [AddedToken(f"<|{i / 50:.2f}|>", special=True) for i in range(MOMENTS)]
+        tokenizer.add_special_tokens(moments)
     return [untyped(tokenizer)]
 
 

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..batch import Graphs, Ids, Permuted, Pixels, Running, Sizes, Tensors
+from ..batch import Frames, Graphs, Ids, Permuted, Pixels, Running, Sizes, Tensors
 from ..parts.augment import augment
 from ..parts.embedding import Embedding
+from ..parts.frames import FRAME_STEMS
 from ..parts.position import NoPosition
 from ..parts.stem import STEMS
 
@@ -98,6 +99,29 @@ class PatchDoor(Door):
         return Entered(self.dropout(self.position.add(x, positions)))
 
 
+class FrameDoor(Door):
+    """A sound, of which the stem makes a vector for every few frames."""
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        width: int,
+        position: NoPosition,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.stem = FRAME_STEMS[sizes.stem](sizes.item[0], width)
+        self.position, self.dropout = position, nn.Dropout(dropout)
+
+    def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:
+        assert isinstance(read, Frames)
+        x, lengths = self.stem(read.values, read.lengths)  # (B, S, D)
+        if positions is None:
+            positions = torch.arange(x.shape[1], device=x.device)
+        return Entered(self.dropout(self.position.add(x, positions)), lengths)
+
+
 def bag(ids: Tensor, table: Tensor, weights: Tensor | None = None) -> Tensor:
     """Vectors of several tags as one: their sum over the root of their number; 0 is no tag.
 
@@ -150,6 +174,7 @@ DOORS: dict[type[Tensors], type[Door]] = {
     Running: TokenDoor,
     Permuted: TokenDoor,
     Pixels: PatchDoor,
+    Frames: FrameDoor,
     Graphs: GraphDoor,
 }
 

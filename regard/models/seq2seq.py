@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Batch, ModelOutput, Sizes, Tensors, Words
+from ..batch import Batch, Heard, ModelOutput, Sizes, Tensors, Words
 from ..model import Looks, Model
 from ..parts import mask as masks
 from ..parts.align import Align, Aligned, AlignedAttend
@@ -19,7 +19,7 @@ from ..parts.output import Output
 from ..parts.pick import PICKS, Hard
 from ..parts.pool import mean
 from ..parts.position import POSITIONS
-from ..parts.recurrent import CELLS, Reader, Recurrent
+from ..parts.recurrent import CELLS, Pyramid, Reader, Recurrent
 from ..parts.score import SCORES
 from ..parts.state import Carried, Memory, Source, State
 from ..parts.window import WINDOWS
@@ -38,9 +38,13 @@ class Seq2SeqSettings:
     hidden: Annotated[int, Gt(0), Le(2**16), "size of the hidden vectors"] = 512
     depth: Annotated[int, Gt(0), Le(100), "layers on each side"] = 1
     reader: Annotated[
-        Literal["recurrent", "none"],
-        "none: what is read is looked at as it is, and the decoder begins with its mean",
+        Literal["recurrent", "pyramid", "none"],
+        "pyramid: each layer but the first reads half as many vectors, two at a time; none: what "
+        "is read is looked at as it is, and the decoder begins with its mean",
     ] = "recurrent"
+    reader_depth: Annotated[
+        int, Ge(0), Le(100), "layers that read, where they differ; 0: depth"
+    ] = 0
     bidirectional: Annotated[bool, "read the source both ways, half of each vector one way"] = True
     attention: Annotated[
         Literal["none", "plain", "separate"],
@@ -61,7 +65,11 @@ class Seq2SeqSettings:
     doubly: Annotated[
         float, Ge(0), Le(1000), "weight of looking at each place about once in all (Xu et al. 2015)"
     ] = 0.0
-    coverage: Annotated[bool, "tell the score how much each place was looked at so far"] = False
+    coverage: Annotated[
+        bool | Literal["location"],
+        "tell the score how much each place was looked at so far; location: where the last look "
+        "was, seen through convolutions (Chorowski et al. 2015)",
+    ] = False
     feed: Annotated[
         Literal["none", "attended", "context"],
         "what a step reads beside the word: nothing; what the last step came to (input feeding, "
@@ -76,6 +84,9 @@ class Seq2SeqSettings:
     tie: Annotated[
         Literal["all", "target", "none"], "which of source, target and output embeddings are one"
     ] = "target"
+    ctc: Annotated[
+        bool, "tell from each place of what is read alone, too, what is written there (CTC)"
+    ] = False
 
 
 class Past(NamedTuple):
@@ -84,7 +95,7 @@ class Past(NamedTuple):
     hidden: list[Tensor]  # (B, W) each
     place: Tensor  # (B,) how many words are written
     fed: Tensor | None = None  # (B, D) what the last step came to
-    covered: Tensor | None = None  # (B, H, S) the sum of its weights so far
+    covered: Tensor | None = None  # (B, H, S) what is remembered of its weights so far
 
     def flat(self) -> list[Tensor]:
         return [*self.hidden, *(x for x in self[1:] if x is not None)]
@@ -97,10 +108,10 @@ class AsItIs(nn.Module):
         super().__init__()
         self.widen, self.depth = nn.Linear(width, hidden), depth
 
-    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """(B, S, D) -> (B, S, W), and (B, W) for each layer"""
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        """(B, S, D) -> (B, S, W), (B, W) for each layer, and how many are real"""
         memory = self.widen(x)
-        return memory, [mean(memory, lengths)] * self.depth
+        return memory, [mean(memory, lengths)] * self.depth, lengths
 
 
 class Seq2Seq(Model):
@@ -115,7 +126,10 @@ class Seq2Seq(Model):
     answers = (Words,)
     doors = ("source", "target")
     encoder_names: ClassVar[Mapping[str, str]] = {"embedding": "source"}
-    earlier: ClassVar[Mapping[str, str]] = {"source.weight": "source.tokens.weight"}
+    earlier: ClassVar[Mapping[str, str]] = {
+        "source.weight": "source.tokens.weight",
+        "align.coverage": "align.coverage.direction",
+    }
 
     def __init__(self, sizes: Sizes, settings: Seq2SeqSettings = Seq2SeqSettings()) -> None:
         super().__init__(sizes, settings)
@@ -139,7 +153,7 @@ class Seq2Seq(Model):
         widths = [s.width + fed, *[s.hidden] * s.depth]
         self.decoder = Recurrent(s.cell, widths, layer_dropout=s.dropout)
         each = 2 if self.decoder.gated else 1
-        # Each layer begins with what the same layer of the reader ended with.
+        # Each layer begins with what the same layer of the reader, from the top, ended with.
         self.bridge = nn.ModuleList(nn.Linear(s.hidden, each * s.hidden) for _ in range(s.depth))
         self.align = self._align() if s.attention != "none" else None
         looks: Looks = {"align": ("outputs", "source")} if self.align else {}
@@ -148,12 +162,14 @@ class Seq2Seq(Model):
         rewarded = self.align is not None and s.pick == "hard"
         self.baseline = nn.Linear(s.hidden, 1) if rewarded else None
         # Whether a step needs what the one before it came to.
-        self.by_step = s.feed != "none" or s.coverage
+        self.by_step = s.feed != "none" or bool(s.coverage)
         self.dropout = nn.Dropout(s.dropout)
+        # Nothing is ever written as padding, so that is what stands between words here.
+        self.ctc = Output(s.hidden, sizes.target, bias=True) if s.ctc else None
 
     def states(self, batch: Batch[Tensors, Words]) -> ModelOutput:
         """All steps at once where none needs what the one before it came to."""
-        past, source = self.read(batch.read)
+        past, source, heard = self.read(batch.read)
         x = self.dropout(self.target(batch.asked.inputs))  # (B, T, D)
         states, looked = [], []
         for piece in x.split(1, 1) if self.by_step else [x]:
@@ -164,33 +180,36 @@ class Seq2Seq(Model):
         found = [aligned for aligned in looked if aligned is not None]
         if self.settings.doubly and self.training and self.baseline is None:
             weights = torch.cat([aligned[1] for aligned in found], 2)  # (B, H, T, S)
-            return ModelOutput(whole, penalty=self.once_in_all(weights, batch.asked))
+            return ModelOutput(whole, penalty=self.once_in_all(weights, batch.asked), heard=heard)
         if self.baseline is None or not self.training:
-            return ModelOutput(whole)
+            return ModelOutput(whole, heard=heard)
         weights, picked = (torch.cat([a[i] for a in found], 2) for i in (1, 2))
         query = torch.cat([a.query for a in found], 1)  # (B, T, W)
-        return ModelOutput(whole, penalty=self.reward(whole, query, batch.asked, weights, picked))
+        reward = self.reward(whole, query, batch.asked, weights, picked)
+        return ModelOutput(whole, penalty=reward, heard=heard)
 
-    def read(self, read: Tensors) -> tuple[Past, Source | None]:
-        """The source as the decoder meets it: where it begins, and what it can look at."""
+    def read(self, read: Tensors) -> tuple[Past, Source | None, Heard | None]:
+        """The source as the decoder meets it: where it begins, and what it can look at; and what
+        CTC is told from."""
         words, lengths, _ = self.source.enter(read)  # (B, S, D)
         if lengths is None:
             lengths = torch.full((len(words),), words.shape[1], device=words.device)
-        memory, lasts = self.reader(self.dropout(words), lengths)  # (B, S, W)
+        memory, lasts, lengths = self.reader(self.dropout(words), lengths)  # (B, S, W)
+        heard = None if self.ctc is None else Heard(memory, lengths)
         hidden = [
             vector
-            for bridge, last in zip(self.bridge, lasts, strict=True)
+            for bridge, last in zip(self.bridge, lasts[-len(self.bridge) :], strict=True)
             for vector in bridge(last).tanh().split(self.settings.hidden, -1)
         ]
         rows = len(memory)
         fed = memory.new_zeros(rows, words.shape[2]) if self.settings.feed == "attended" else None
         past = Past(hidden, torch.zeros_like(lengths), fed)
         if self.align is None:
-            return past, None
+            return past, None, heard
         mask = masks.padding(lengths, memory.shape[1])
         if self.settings.coverage:
             past = past._replace(covered=memory.new_zeros(rows, self.align.heads, memory.shape[1]))
-        return past, Source(*self.align.remember(memory), mask, 1)
+        return past, Source(*self.align.remember(memory), mask, 1), heard
 
     def advance(
         self, x: Tensor, past: Past, source: Source | None
@@ -210,7 +229,8 @@ class Seq2Seq(Model):
         state = self.join(out).tanh()  # (B, T, D)
         covered = past.covered
         if covered is not None and looked is not None:
-            covered = covered + looked.picked.sum(2)
+            assert self.align is not None and self.align.coverage is not None
+            covered = self.align.coverage.grow(covered, looked.picked)
         fed = None if past.fed is None else state[:, -1]
         return self.dropout(state), Past(hidden, places[:, -1] + 1, fed, covered), looked
 
@@ -258,11 +278,13 @@ class Seq2Seq(Model):
 
     def start(self, batch: Batch[Tensors, Words]) -> State[Carried]:
         """Read the source once, and what is needed of it."""
-        past, source = self.read(batch.read)
+        past, source, heard = self.read(batch.read)
         memory = None
         if source is not None:
             memory = Memory([source.keys], [source.values], source.mask)
-        return State(Carried(past.flat()), memory)
+        if heard is not None and self.ctc is not None:
+            heard = heard._replace(states=self.ctc(heard.states))
+        return State(Carried(past.flat()), memory, heard)
 
     def step(self, last: Tensor, state: State[Carried]) -> tuple[Tensor, State[Carried]]:
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
@@ -278,9 +300,13 @@ class Seq2Seq(Model):
 
     def _reader(self) -> nn.Module:
         s = self.settings
+        depth = s.reader_depth or s.depth
+        assert depth >= s.depth, f"{s.depth} layers cannot begin with what {depth} ended with"
         if s.reader == "none":
             return AsItIs(s.width, s.hidden, s.depth)
-        return Reader(s.cell, s.width, s.hidden, s.depth, s.bidirectional, s.dropout)
+        if s.reader == "pyramid":
+            return Pyramid(s.cell, s.width, s.hidden, depth, s.dropout)
+        return Reader(s.cell, s.width, s.hidden, depth, s.bidirectional, s.dropout)
 
     def _align(self) -> Align:
         s = self.settings

@@ -10,11 +10,12 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Batch, ModelOutput, Sizes, Tensors, Words
+from ..batch import Batch, Heard, ModelOutput, Sizes, Tensors, Words
 from ..model import Looks, Model
 from ..parts import mask as masks
 from ..parts.attention import Attention
 from ..parts.block import Block
+from ..parts.conformer import ConformerBlock, Convolution
 from ..parts.embedding import Embedding
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
@@ -53,6 +54,19 @@ class TransformerSettings:
         Literal["all", "target", "none"], "which of source, target and output embeddings are one"
     ] = "all"
     output_bias: Annotated[bool, "a bias on the vocabulary scores"] = False
+    scale_embedding: Annotated[bool, "word vectors times √width, as in 2017"] = True
+    source_positions: Annotated[
+        int, Ge(0), Le(2**20), "the same of what is read, where it differs; 0: positions"
+    ] = 0
+    convolution: Annotated[
+        int,
+        Ge(0),
+        Le(1023),
+        "places that a convolution in each block of the encoder sees (Conformer); 0: there is none",
+    ] = 0
+    ctc: Annotated[
+        bool, "tell from each place of what is read alone, too, what is written there (CTC)"
+    ] = False
 
 
 class Transformer(Model):
@@ -78,13 +92,18 @@ class Transformer(Model):
         s = settings
         # The longest sequence that can be placed; None: any.
         self.longest = s.positions if s.position == "learned" else None
-        self.source = make_door(sizes, s.width, self._position(), s.dropout)
-        self.target = Embedding(sizes.target, s.width, self._position(), s.dropout)
+        self._turns = POSITIONS[s.position].turns
+        place = self._position(s.source_positions)
+        scale = None if s.scale_embedding else 1.0
+        self.source = make_door(sizes, s.width, place, s.dropout, scale)
+        self.target = Embedding(sizes.target, s.width, self._position(), s.dropout, scale)
         if s.tie == "all" and sizes.shared:
             self.target.tokens = table_of(self.source)
         tied = None if s.tie == "none" else self.target.tokens
         self.output = Output(s.width, sizes.target, tied, s.output_bias)
-        self.encoder = nn.ModuleList(self._block(cross=False) for _ in range(s.depth))
+        self.encoder = nn.ModuleList(
+            self._conformer() if s.convolution else self._block(cross=False) for _ in range(s.depth)
+        )
         self.decoder = nn.ModuleList(
             self._block(cross=True) for _ in range(s.decoder_depth or s.depth)
         )
@@ -93,6 +112,8 @@ class Transformer(Model):
         final = RESIDUALS[s.residual].final
         self.encoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
         self.decoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
+        # Nothing is ever written as padding, so that is what stands between words here.
+        self.ctc = Output(s.width, sizes.target, bias=True) if s.ctc else None
 
     def states(self, batch: Batch[Tensors, Words]) -> ModelOutput:
         memory, memory_mask = self.encode(batch.read)
@@ -101,7 +122,13 @@ class Transformer(Model):
         for block in self.decoder:
             # Padding stands after the words, where causal queries never look.
             x = block(x, causal=True, positions=positions, memory=memory, memory_mask=memory_mask)
-        return ModelOutput(self.decoder_norm(x))
+        return ModelOutput(self.decoder_norm(x), heard=self.hear(memory, memory_mask))
+
+    def hear(self, memory: Tensor, mask: Tensor) -> Heard | None:
+        """What CTC is told from: each place of the source."""
+        if self.ctc is None:
+            return None
+        return Heard(memory, mask.expand(*memory.shape[:1], 1, 1, memory.shape[1]).sum((1, 2, 3)))
 
     def encode(self, read: Tensors) -> tuple[Tensor, Tensor]:
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""
@@ -119,7 +146,10 @@ class Transformer(Model):
         keys, values = ([kv[i].contiguous() for kv in kept] for i in (0, 1))
         s = self.settings
         cache = Cache.empty(len(self.decoder), len(memory), s.heads, s.width // s.heads, memory)
-        return State(cache, Memory(keys, values, mask))
+        heard = self.hear(memory, mask)
+        if heard is not None and self.ctc is not None:
+            heard = heard._replace(states=self.ctc(heard.states))
+        return State(cache, Memory(keys, values, mask), heard)
 
     def step(self, last: Tensor, state: State[Cache]) -> tuple[Tensor, State[Cache]]:
         """Scores of the next token after `last`.  (B,) -> logits (B, V)"""
@@ -131,27 +161,42 @@ class Transformer(Model):
         state.past.advance(1)
         return self.output(self.decoder_norm(x[:, -1])), state
 
-    def _block(self, cross: bool) -> Block:
+    def _attention(self, position: NoPosition | None = None) -> Attention:
         s = self.settings
-
-        def attention(position: NoPosition | None = None) -> Attention:
-            score = SCORES[s.score](s.width // s.heads, s.heads)
-            return Attention(
-                s.width, s.heads, score=score, position=position, dropout=s.attention_dropout
-            )
-
-        def residual() -> PostNorm:
-            return RESIDUALS[s.residual](NORMS[s.norm](s.width), s.dropout)
-
-        turning = self._position() if POSITIONS[s.position].turns else None
-        block = Block(
-            attention(turning),
-            FEEDFORWARDS[s.feedforward](s.width, s.hidden, s.hidden_dropout),
-            residual,
-            attention() if cross else None,
+        score = SCORES[s.score](s.width // s.heads, s.heads)
+        return Attention(
+            s.width, s.heads, score=score, position=position, dropout=s.attention_dropout
         )
+
+    def _looking(self) -> Attention:
+        """Attention to itself, of which a position may turn queries and keys."""
+        return self._attention(self._position() if self._turns else None)
+
+    def _feedforward(self) -> nn.Module:
+        s = self.settings
+        return FEEDFORWARDS[s.feedforward](s.width, s.hidden, s.hidden_dropout)
+
+    def _residual(self) -> PostNorm:
+        s = self.settings
+        return RESIDUALS[s.residual](NORMS[s.norm](s.width), s.dropout)
+
+    def _block(self, cross: bool) -> Block:
+        recall = self._attention() if cross else None
+        return self._begun(Block(self._looking(), self._feedforward(), self._residual, recall))
+
+    def _conformer(self) -> Block:
+        s = self.settings
+        near = Convolution(s.width, s.convolution)
+        block = ConformerBlock(
+            self._looking(), self._feedforward, self._residual, near, NORMS[s.norm](s.width)
+        )
+        return self._begun(block)
+
+    def _begun(self, block: Block) -> Block:
+        """With the Xavier bounds of the reference implementation."""
+        s = self.settings
         for name, weight in block.named_parameters():
-            if weight.dim() == 2:  # the Xavier bounds of the reference implementation
+            if weight.dim() == 2:
                 gain = 2**-0.5 if name.endswith(("query.weight", "memory.weight")) else 1.0
                 fan = min(weight.shape) + (s.hidden if "feedforward" in name else s.width)
                 bound = gain * (6 / fan) ** 0.5
@@ -160,6 +205,6 @@ class Transformer(Model):
                 nn.init.zeros_(weight)
         return block
 
-    def _position(self) -> NoPosition:
+    def _position(self, places: int = 0) -> NoPosition:
         s = self.settings
-        return POSITIONS[s.position](s.width, s.heads, s.positions)
+        return POSITIONS[s.position](s.width, s.heads, places or s.positions)

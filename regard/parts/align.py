@@ -61,12 +61,51 @@ class Aligned(NamedTuple):
     query: Tensor  # (B, T, D) who looked
 
 
+class Coverage(nn.Module):
+    """The sum of all weights so far, along a learned direction: what has been translated already
+    (Tu et al. 2016, See et al. 2017)."""
+
+    def __init__(self, heads: int, head_width: int) -> None:
+        super().__init__()
+        self.direction = nn.Parameter(torch.randn(heads, 1, head_width) * 0.1)
+
+    def grow(self, before: Tensor, picked: Tensor) -> Tensor:
+        """What is remembered after some looks.  (B, H, S), (B, H, T, S) -> (B, H, S)"""
+        return before + picked.sum(2)
+
+    def forward(self, before: Tensor) -> Tensor:
+        """What each key is told of it.  (B, H, S) -> (B, H, S, K)"""
+        return before[..., None] * self.direction
+
+
+class LastLook(Coverage):
+    """The last weights, seen through convolutions: with the additive score, location-aware
+    attention, which moves along a source from where it was (Chorowski et al. 2015)."""
+
+    def __init__(self, heads: int, head_width: int, filters: int = 10, reach: int = 50) -> None:
+        nn.Module.__init__(self)
+        self.filters = nn.Conv1d(heads, heads * filters, 2 * reach + 1, padding=reach, groups=heads)
+        self.out = nn.Parameter(torch.randn(heads, filters, head_width) * filters**-0.5)
+
+    def grow(self, before: Tensor, picked: Tensor) -> Tensor:
+        return picked[:, :, -1]
+
+    def forward(self, before: Tensor) -> Tensor:
+        seen = self.filters(before).unflatten(1, (before.shape[1], -1))  # (B, H, C, S)
+        told: Tensor = seen.transpose(-2, -1) @ self.out
+        return told
+
+
+COVERAGES: dict[object, type[Coverage] | None] = {
+    False: None,
+    True: Coverage,
+    "location": LastLook,
+}
+
+
 class Align(nn.Module):
     """Heads around `AlignedAttend`. Keys and values are the source's states themselves (`plain`),
-    or have projections of their own (`separate`).
-
-    With coverage, the sum of all weights so far is added to each key along a learned direction, so
-    that the score can tell what has been translated already (Tu et al. 2016, See et al. 2017).
+    or have projections of their own (`separate`); a coverage tells each key how it was looked at.
     """
 
     def __init__(
@@ -75,7 +114,7 @@ class Align(nn.Module):
         heads: int,
         look: AlignedAttend,
         separate: bool = False,
-        coverage: bool = False,
+        coverage: bool | str = False,
     ) -> None:
         super().__init__()
         assert width % heads == 0, f"{heads} heads cannot share a width of {width}"
@@ -84,9 +123,8 @@ class Align(nn.Module):
         self.query, self.key = project(width, width), project(width, width)
         self.value, self.output = project(width, width), project(width, width)
         self.attend = look
-        self.coverage = (
-            nn.Parameter(torch.randn(heads, 1, width // heads) * 0.1) if coverage else None
-        )
+        covers = COVERAGES[coverage]
+        self.coverage = covers(heads, width // heads) if covers is not None else None
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, H, T, K)"""
@@ -105,7 +143,7 @@ class Align(nn.Module):
         keys, values, mask, group = source
         if covered is not None and self.coverage is not None:
             keys, values, mask = (x.repeat_interleave(group, 0) for x in (keys, values, mask))
-            keys, group = keys + covered[..., None] * self.coverage, 1
+            keys, group = keys + self.coverage(covered), 1
         rows, steps = query.shape[:2]
         q, places = (x.reshape(rows // group, group * steps, *x.shape[2:]) for x in (query, places))
         mixed, weights, picked = self.attend(self.split(self.query(q)), keys, values, mask, places)

@@ -112,9 +112,9 @@ def in_one_piece(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
 class Reader(nn.Module):
     """Reads a whole source, forwards and perhaps backwards too, and never its padding.
 
-    x (B, S, D), lengths (B,) -> states (B, S, W), and each layer's last state (B, W). Read both
-    ways, half of a state has seen what comes before, half what comes after; the last state is where
-    each way ended.
+    x (B, S, D), lengths (B,) -> states (B, S, W), each layer's last state (B, W), and the lengths.
+    Read both ways, half of a state has seen what comes before, half what comes after; the last
+    state is where each way ended.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Reader(nn.Module):
             for into in [width, *[hidden] * (depth - 1)]
         )
 
-    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         places = torch.arange(x.shape[1], device=x.device)
         end = lengths[:, None] - 1  # (B, 1)
         # The words backwards, the padding where it is: turning twice changes nothing.
@@ -143,7 +143,37 @@ class Reader(nn.Module):
             read = [run(way, side, [])[0] for way, side in zip(ways, sides, strict=True)]
             lasts.append(torch.cat([turn(states, end)[:, 0] for states in read], -1))
             x = torch.cat([turn(y, turned) if back else y for back, y in enumerate(read)], -1)
-        return x, lasts
+        return x, lasts, lengths
+
+
+class Pyramid(nn.Module):
+    """Reads both ways, and after each layer but the last two vectors become one (Chan et al. 2016).
+
+    x (B, S, D), lengths (B,) -> states (B, S', W), each layer's last state (B, W), lengths (B,)
+    """
+
+    def __init__(
+        self, cell: str, width: int, hidden: int, depth: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.layers = nn.ModuleList(
+            Reader(cell, into, hidden, 1, both_ways=True)
+            for into in [width, *[2 * hidden] * (depth - 1)]
+        )
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        lasts: list[Tensor] = []
+        for number, layer in enumerate(self.layers):
+            if number:
+                real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+                x = F.pad(x * real[..., None], (0, 0, 0, x.shape[1] % 2))
+                x = x.unflatten(1, (-1, 2)).flatten(2)
+                x = F.dropout(x, self.dropout, self.training)
+                lengths = (lengths + 1) // 2
+            x, last, _ = layer(x, lengths)
+            lasts += last
+        return x, lasts, lengths
 
 
 def turn(x: Tensor, places: Tensor) -> Tensor:

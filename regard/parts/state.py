@@ -253,6 +253,7 @@ class State(Generic[Past]):
 
     past: Past
     memory: Memory | None = field(default=None)
+    heard: tuple[Tensor, Tensor] | None = None  # (B, S, V) and (B,): CTC's scores of the source
 
     def repeat(self, count: int) -> State[Past]:
         """Each row `count` times, side by side; the copies share their memory."""

@@ -89,11 +89,13 @@ def watch(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Iterator[dict[str, list[Tensor]]]:
     """Collect weights by part name while the model runs; one tensor (B, H, T, S) for each call.
 
-    `layers`, `heads` and `rows` (queries) choose; what is not asked for is not computed. While a
-    text is written token by token, each step is a call of one query: (B, H, 1, S), S growing.
+    `layers` or `names`, `heads` and `rows` (queries) choose; what is not asked for is not computed.
+    While a text is written token by token, each step is a call of one query: (B, H, 1, S), S
+    growing.
     """
     seen: dict[str, list[Tensor]] = {}
     parts = attentions(model)
@@ -107,7 +109,8 @@ def watch(
 
         return listen
 
-    hooks = [parts[n].register_forward_hook(listener(n)) for n in choose(list(parts), layers)]
+    chosen = choose(list(parts), layers) if names is None else names
+    hooks = [parts[name].register_forward_hook(listener(name)) for name in chosen]
     try:
         yield seen
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,6 +99,8 @@ class AttentionReport:
         on_patches = any(look.column_kind == "patches" for look in self.looks)
         if self.picture and on_patches:
             figure.on_picture(self, path)
+        elif self.picture and self.alignment().column_kind == "frames":
+            figure.on_sound(self, path)
         elif self.layout is not None:
             figure.on_graph(self, path)
         else:
@@ -147,20 +150,20 @@ def look(
     batch, sides = task.trace(given, target)
     first = list(run.model.before)
     sides = {name: axis._replace(names=[*first, *axis.names]) for name, axis in sides.items()}
-    longest, most_tokens = run.model.longest, max(len(axis.names) for axis in sides.values())
+    words = [axis for axis in sides.values() if axis.kind != "frames"]  # whose places are others
+    longest, most_tokens = run.model.longest, max(len(axis.names) for axis in words)
     if longest is not None and most_tokens > longest:
         raise InputError(
             f"input: the model can place {longest} tokens, but the text has {most_tokens}."
         )
     check_lengths(run, sides)
     check_choice(run, layers, heads)
-    check_amount(run, sides, layers, heads, most)
     parts = attentions(run.model)
-    names = choose(list(parts), layers)
+    names = fitting(run, sides, layers, heads, most)
     here = batch.to(run.device)
     with (
         torch.inference_mode(),
-        watch(run.model, layers, heads) as seen,
+        watch(run.model, heads=heads, names=names) as seen,
         record_inputs(run.model, names) as heard,
     ):
         logits = run.model(here)
@@ -178,13 +181,13 @@ def look(
             told if isinstance(told, list) else [("", *told)], calls, strict=True
         ):
             end = f".{label}" if label else ""
-            found = weights[0].float().cpu().numpy()
             more = inside(parts[name].score, heard[name], heads) if name in heard else {}
-            across = sides[columns]
-            steps = [str(step + 1) for step in range(weights.shape[2])]
-            down = sides.get(
-                rows, Axis(steps, "steps")
-            )  # the model's own, where no task names them
+            steps = Axis([str(step + 1) for step in range(weights.shape[2])], "steps")
+            # Rows are the model's own where no task names them.
+            down = sides.get(rows, steps).spaced(weights.shape[2])
+            across = sides[columns].spaced(weights.shape[3])
+            weights = weights[:, :, : down.real(weights.shape[2]), : across.real(weights.shape[3])]
+            found = weights[0].float().cpu().numpy()
             one = Look(name + end, kind + end, layer, down.names, across.names, found)
             drawn = replace(one, row_kind=down.kind, row_shape=down.shape)
             drawn = replace(drawn, column_kind=across.kind, column_shape=across.shape)
@@ -260,22 +263,43 @@ def check_choice(run: Run, layers: Sequence[int] | None, heads: Sequence[int] | 
         raise InputError(f"layers: the model has none of {list(layers)}.")
 
 
-def check_amount(
+def fitting(
     run: Run,
     sides: dict[str, Axis],
     layers: Sequence[int] | None,
     heads: Sequence[int] | None,
     most: int,
-) -> None:
-    """Refuse what would not fit, before it is computed."""
-    names = choose(list(attentions(run.model)), layers)
+) -> list[str]:
+    """The attentions to look at; what would not fit is refused before it is computed.
+
+    How frames of a sound look at each other is left out where it would be too much, unless layers
+    are asked for.
+    """
+    every = choose(list(attentions(run.model)), layers)
     longest = max((len(axis.names) for axis in sides.values()), default=0)
-    amount = len(names) * (len(heads) if heads is not None else head_count(run)) * longest**2
-    if amount > most:
+    each = len(heads) if heads is not None else head_count(run)
+
+    def kinds(name: str) -> tuple[str, ...]:
+        told = run.model.looks.get(re.sub(r"\d+", "*", name), ())
+        return tuple(sides[one].kind for one in told if isinstance(one, str) and one in sides)
+
+    sizes = {axis.kind: len(axis.names) for axis in sides.values()}
+
+    def amount(names: Sequence[str]) -> int:
+        shapes = [[sizes[kind] for kind in kinds(name)] for name in names]
+        return sum(
+            each * math.prod(shape if len(shape) == 2 else (longest, longest)) for shape in shapes
+        )
+
+    names = every
+    if layers is None and amount(every) > most:
+        names = [name for name in every if kinds(name) != ("frames", "frames")]
+    if (count := amount(names)) > most:
         raise InputError(
-            f"input: {amount:,} weights would be looked at, but at most {most:,} may; choose "
+            f"input: {count:,} weights would be looked at, but at most {most:,} may; choose "
             "layers or heads, or a shorter text."
         )
+    return names
 
 
 def head_count(run: Run) -> int:

@@ -86,6 +86,32 @@ def panels_of(report: AttentionReport) -> Iterator[tuple[str, NDArray[np.float32
         yield f"{name}: head {head + 1}", placed(weights[0] if before else weights.mean(0))
 
 
+def on_sound(report: AttentionReport, path: Path) -> None:
+    """The alignment below the spectrogram, both along the time."""
+    import io
+
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    with Image.open(io.BytesIO(report.picture)) as opened:
+        shown = np.asarray(opened.convert("L"))
+    look = report.alignment()
+    weights = look.weights[0]  # (T, S)
+    last = float(look.columns[-1].split()[0]) * len(look.columns) / max(1, len(look.columns) - 1)
+    rows = len(weights)
+    chart = Figure(figsize=(9, min(2.4 + 0.26 * rows, 30)), layout="constrained")
+    above, below = chart.subplots(
+        2, 1, sharex=True, height_ratios=[1, max(1.0, 0.16 * rows)], squeeze=True
+    )
+    above.imshow(shown, cmap="gray", aspect="auto", extent=(0, last, 0, 1))
+    above.set_yticks([])
+    above.set_title(plain(report.output), fontsize=9)
+    below.imshow(weights, cmap="viridis", aspect="auto", extent=(0, last, rows - 0.5, -0.5))
+    below.set_yticks(range(rows), [plain(token) for token in look.rows], fontsize=7)
+    below.set_xlabel("seconds", fontsize=8)
+    write(chart, path)
+
+
 def on_graph(report: AttentionReport, path: Path) -> None:
     """Weights drawn along the edges of a graph: for the mean of the last layer and each head."""
     from matplotlib.figure import Figure

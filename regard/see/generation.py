@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ..decode import Settings as Decode
 from ..decode import follow, with_cuda_graphs
 from ..decode.beam import Beam
+from ..decode.stepper import Together
 from ..model import AnyBatch, Model
 from ..tasks.task import WritesText
 from ..text import Text
@@ -74,5 +76,7 @@ def search(
         return None
     batch, limits = task.begin(model, [task.read_ids(given)], decode)
     tree = Tree(task.written, decode.num_beams)
-    follow(Beam(limits, decode, tree), with_cuda_graphs(model, decode), batch)
+    beam = Beam(limits, decode, tree)
+    with torch.inference_mode():
+        follow(beam, Together(with_cuda_graphs(model, decode), batch, beam.copies))
     return {"nodes": tree.nodes}

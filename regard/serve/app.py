@@ -21,7 +21,7 @@ from starlette.responses import FileResponse, StreamingResponse
 from .. import __version__
 from ..errors import InputError
 from ..tasks.task import Embeds
-from . import look, schema
+from . import look, schema, transcription
 from .completion import Completing, check_inputs, check_texts
 from .guard import Guard, Hosts
 from .limits import ServerLimits
@@ -186,6 +186,13 @@ def openai_routes(runs: Runs) -> APIRouter:
         headers = {"X-Accel-Buffering": "no"}
         kind = "text/event-stream"
         return StreamingResponse(job.events(first), media_type=kind, headers=headers)
+
+    @router.post("/audio/transcriptions")
+    async def transcriptions(asked: schema.Transcription, request: Request) -> Response:
+        """What is said in an uploaded sound."""
+        one = runs.pick(asked.model)
+        found: Response = await runs.in_time(request, transcription.answer(one, asked))
+        return found
 
     @router.post("/embeddings")
     async def embeddings(asked: schema.Embedding, request: Request) -> Response:

@@ -97,6 +97,23 @@ class Embedding(Strict):
     user: Text | None = None
 
 
+class Transcription(Strict):
+    """A sound to be written down; fields of a form are texts."""
+
+    model: Name | None = None
+    inputs: Annotated[list[Object], Field(min_length=1, max_length=1)] = Field(
+        description="the uploaded `file`"
+    )
+    response_format: Literal["json", "text", "srt", "vtt", "verbose_json"] = "json"
+    temperature: Text | None = Field(None, description="0: as the run's recipe has it")
+    language: Annotated[Text, Field(max_length=16)] | None = None
+    prompt: Literal[""] | None = None
+    stream: Literal["false"] | None = None
+    timestamp_granularities: Literal["segment"] | None = Field(
+        None, alias="timestamp_granularities[]"
+    )
+
+
 class Prediction(Strict):
     """Inputs of any task; parameters are those of `decode`."""
 

@@ -12,6 +12,7 @@ from .permute import Permute
 from .pictures import ClassifyPictures
 from .prediction import Prediction
 from .spans import Spans
+from .speech import Speech
 from .story import Story
 from .tag import Tag
 from .task import AnyTask, Task
@@ -32,6 +33,7 @@ TASKS: dict[str, type[AnyTask]] = {
     "embed": Embed,
     "picture": ClassifyPictures,
     "caption": Caption,
+    "speech": Speech,
     "graph": ClassifyGraphs,
     "node": ClassifyNodes,
 }

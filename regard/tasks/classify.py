@@ -105,6 +105,7 @@ class Classify(
     def imported(
         cls,
         settings: ClassifySettings,
+        sections: Sections,
         texts: Sequence[Text],
         labels: list[str],
         config: Mapping[str, object],

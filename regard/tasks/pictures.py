@@ -23,6 +23,7 @@ from ..data.store import Chunk, Field, Store
 from ..decode import Settings as Decode
 from ..errors import RecipeError, RunError
 from ..model import Model, answers_of
+from ..text import Text
 from .form import Form
 from .labels import LabelSettings, LabelTask, Predicts, learn_labels, read_labels
 from .picture import Eye, GivenPicture, PictureForm, PictureSettings, learn_colours, sizes_of
@@ -116,10 +117,11 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
         return cls(settings, eye, *learn_labels(settings, examples))
 
     @classmethod
-    def imported_pictures(
+    def imported(
         cls,
         settings: PicturesSettings,
         sections: Sections,
+        texts: Sequence[Text],
         labels: list[str],
         config: Mapping[str, object],
     ) -> Self:

@@ -23,6 +23,7 @@ class Prediction:
     start: int | None = None  # the answer's first character in its text
     end: int | None = None  # and the one after its last
     vector: tuple[float, ...] | None = None
+    segments: tuple[tuple[float, float, str], ...] | None = None  # of a sound: from, to, what
 
     @classmethod
     def written(
@@ -39,4 +40,7 @@ class Prediction:
         fields = {name: value for name, value in asdict(self).items() if value is not None}
         if self.nbest is not None:
             fields["nbest"] = [{"output": text, "score": score} for text, score in self.nbest]
+        if self.segments is not None:
+            names = ("start", "end", "text")
+            fields["segments"] = [dict(zip(names, one, strict=True)) for one in self.segments]
         return fields

@@ -98,6 +98,7 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
     def imported(
         cls,
         settings: SpansSettings,
+        sections: Sections,
         texts: Sequence[Text],
         labels: list[str],
         config: Mapping[str, object],

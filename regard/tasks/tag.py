@@ -121,6 +121,7 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
     def imported(
         cls,
         settings: TagSettings,
+        sections: Sections,
         texts: Sequence[Text],
         labels: list[str],
         config: Mapping[str, object],

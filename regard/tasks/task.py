@@ -44,6 +44,17 @@ class Axis(NamedTuple):
     picture: bytes = b""  # what they are parts of, where that can be shown
     layout: Mapping[str, Any] | None = None  # of nodes: where they are drawn, and who is joined
 
+    def real(self, count: int) -> int:
+        """How many of so many rows or columns are shown: what a sound is filled up with has no
+        name."""
+        return min(count, len(self.names)) if self.kind == "frames" else count
+
+    def spaced(self, count: int) -> Axis:
+        """The same for a model that has taken several frames of a sound together."""
+        if self.kind != "frames" or len(self.names) <= count:
+            return self
+        return self._replace(names=self.names[:: -(-len(self.names) // count)], shape=(count,))
+
 
 class Measured(NamedTuple):
     """A loss over a whole store: its sum, and how many it is of."""
@@ -267,6 +278,7 @@ class Imports(Protocol):
     def imported(
         cls,
         settings: object,
+        sections: Sections,
         texts: Sequence[Text],
         labels: list[str],
         config: Mapping[str, object],
@@ -274,13 +286,11 @@ class Imports(Protocol):
 
 
 @runtime_checkable
-class ImportsPictures(Protocol):
-    """The same, where pictures are read."""
+class Fuses(Protocol):
+    """Its answers may be searched for together with a language model."""
 
-    @classmethod
-    def imported_pictures(
-        cls, settings: object, sections: Sections, labels: list[str], config: Mapping[str, object]
-    ) -> AnyTask: ...
+    def fuse(self, other: object, model: Model) -> str:
+        """Ask another run's task and model, too.  -> why that cannot be; "" where it can"""
 
 
 @runtime_checkable

@@ -130,6 +130,7 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
     def imported(
         cls,
         settings: TextToTextSettings,
+        sections: Sections,
         texts: Sequence[Text],
         labels: list[str],
         config: Mapping[str, object],

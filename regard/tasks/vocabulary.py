@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from ..text import Settings as TextSettings
 from ..text import Text
-from .task import P, R, S, Task
+from .task import P, R, S, Sections, Task
 
 
 class OneVocabulary(Task[S, R, P]):
@@ -19,7 +19,12 @@ class OneVocabulary(Task[S, R, P]):
 
     @classmethod
     def imported(
-        cls, settings: S, texts: Sequence[Text], labels: list[str], config: Mapping[str, object]
+        cls,
+        settings: S,
+        sections: Sections,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, object],
     ) -> Self:
         """With somebody else's vocabulary; a task that needs more than that says so."""
         return cls(settings, texts[0])  # type: ignore[call-arg]

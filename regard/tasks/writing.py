@@ -97,11 +97,17 @@ class WritesTarget(Task[S, R, P]):
             rows, order = order[-count:], order[:-count]
             began = time.perf_counter()
             batch, limits = self.begin(model, [reads[i] for i in rows], decode)
-            found = write(with_cuda_graphs(model, decode), batch, limits, decode)
+            found = self.search(model, batch, limits, decode)
             seconds = time.perf_counter() - began
             for i, hypotheses in zip(rows, found, strict=True):
                 answers[i] = self.answer(inputs[i], reads[i], hypotheses, decode, seconds)
         return answers
+
+    def search(
+        self, model: Model, batch: Batch[Any, Words], limits: Limits, decode: Decode
+    ) -> list[list[Hypothesis]]:
+        """The answers to a batch."""
+        return write(with_cuda_graphs(model, decode), batch, limits, decode)
 
     def answer(
         self,
@@ -144,7 +150,12 @@ class WritingTask(WritesTarget[S, R, P]):
 
     @classmethod
     def imported(
-        cls, settings: S, texts: Sequence[Text], labels: list[str], config: Mapping[str, Any]
+        cls,
+        settings: S,
+        sections: Sections,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
     ) -> Self:
         return cls(settings, texts[0], texts[-1])
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..model import AnyBatch, Model
 from ..parts.block import Block
 from .distributed import World
-from .loss import Loss
+from .loss import Loss, TokenLoss
 
 # Sum of -log p, and what the next batch goes on from.
 StepResult = tuple[Tensor, tuple[Tensor, ...]]
@@ -62,7 +62,8 @@ def make_backward(
         # Not every task asks every part of its model: a pooler, say, or the words beside a class.
         return Plain(DistributedDataParallel(objective, find_unused_parameters=True), precision)
     plain = Plain(objective, precision)
-    return Graphs(plain) if compiling in ("graph", "full") and on_gpu else plain
+    captures = not isinstance(loss, TokenLoss) or loss.captures
+    return Graphs(plain) if compiling in ("graph", "full") and on_gpu and captures else plain
 
 
 def compile_blocks(model: nn.Module) -> None:

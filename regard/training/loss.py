@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..batch import Batch, Hidden, Ids, Label, Span, Tags
+from ..batch import Batch, Heard, Hidden, Ids, Label, Span, Tags, Words
 from ..model import AnyBatch, Model
 from ..parts.output import Output
 from ..parts.precision import at_least_float32, autocast_dtype
@@ -38,6 +38,7 @@ class TokenLoss:
     """
 
     parts: ClassVar[tuple[str, ...]] = ()  # names of what it is made of, where that is several
+    captures = True  # whether what it computes can be recorded as a CUDA graph
 
     def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0) -> None:
         self.smoothing, self.r_drop = smoothing, r_drop
@@ -93,6 +94,46 @@ class TokenLoss:
         # The paper adds both losses and α times the divergence; this is half of that.
         total = (1 - self.smoothing) * nll + self.smoothing * spread + self.r_drop / 2 * apart
         return (total * real).sum(), (nll * real).sum()
+
+
+class HeardLoss(TokenLoss):
+    """The same, and beside it CTC: what is said must be told in order from the places of what is
+    read alone, with nothing between (Graves et al. 2006; both: Kim et al. 2017).
+
+    A mean of the two, of which CTC counts `ctc`.
+    """
+
+    def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0, ctc: float = 0.3) -> None:
+        super().__init__(smoothing, r_drop)
+        self.ctc = ctc
+        self.captures = not ctc  # CTC looks at lengths
+
+    @classmethod
+    def of(cls, settings: Settings) -> HeardLoss:
+        return cls(settings.smoothing, settings.r_drop, settings.ctc_weight)
+
+    def __call__(self, model: Model, batch: Batch[Any, Words]) -> Loss:
+        passed = model.states(batch)
+        words = self.measure(model, passed.states, batch, twice=False)
+        total, nll = words.total, words.nll
+        if passed.heard is not None and self.ctc:
+            told = self.tell(model, passed.heard, batch.asked)
+            total = (1 - self.ctc) * total + self.ctc * told
+            nll = (1 - self.ctc) * nll + self.ctc * told.detach()
+        if passed.penalty is not None:
+            total = total + passed.penalty * batch.asked.real.sum()
+        return Loss(total, nll)
+
+    def tell(self, model: Model, heard: Heard, asked: Words) -> Tensor:
+        """-Σ log p of whole texts, over all ways to lay them along what is heard."""
+        logs = at_least_float32(model.ctc(heard.states)).log_softmax(-1)  # type: ignore[operator]
+        if logs.is_meta:  # to be counted, not computed
+            return logs.sum()
+        found: Tensor = F.ctc_loss(
+            logs.transpose(0, 1), asked.labels, heard.lengths, asked.lengths - 1,  # without its end
+            reduction="sum", zero_infinity=True,
+        )  # fmt: skip
+        return found
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -325,6 +366,7 @@ class SpanLoss(ClassLoss):
 
 LOSSES: dict[str, type[TokenLoss]] = {
     "tokens": TokenLoss,
+    "heard": HeardLoss,
     "masked": MaskedLoss,
     "classes": ClassLoss,
     "labels": LabelsLoss,

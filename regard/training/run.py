@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -19,7 +20,7 @@ from ..errors import InputError, RecipeError, RunError
 from ..model import Model
 from ..parts.packed import pack
 from ..tasks import TASKS, AnyTask, Prediction
-from ..tasks.task import Streams
+from ..tasks.task import Fuses, Streams
 from . import adapt, checkpoint
 from .checkpoint import write_text
 from .distil import weights_of_run
@@ -55,6 +56,16 @@ class Run:
         self.draft: Model | None = None
         if self.device.type == "cpu":
             pack(self.model)
+        if settings.decode.fusion:
+            self.use_fusion(Run(Path(settings.decode.fusion), device=device))
+
+    def use_fusion(self, other: Run) -> None:
+        """Let a language model say, too, what is likely."""
+        why = "only runs that recognise speech ask one"
+        if isinstance(self.task, Fuses):
+            why = self.task.fuse(other.task, other.model)
+        if why:
+            raise InputError(f"decode.fusion: {other.folder}: {why}.")
 
     def use_draft(self, other: Run) -> None:
         """Let a smaller run of the same vocabulary guess ahead: the answers stay what they are."""
@@ -162,12 +173,13 @@ def check_sizes(folder: Path, recipe: Recipe) -> None:
         trained = dict(read_json(path)["settings"])
     except (ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path}: the model's sizes must be readable, but are not.") from error
+    usual = {field.name: field.default for field in dataclasses.fields(recipe.model)}
     for key, value in vars(recipe.model).items():
-        if trained.get(key) != value:
+        if trained.get(key, usual[key]) != value:  # an older run does not know newer settings
             raise RunError(
                 f"{path}: recipe.toml must say what was trained, but there model.{key} is "
                 f"{value!r}, "
-                f"here {trained.get(key)!r}."
+                f"here {trained.get(key, usual[key])!r}."
             )
 
 

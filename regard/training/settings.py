@@ -58,6 +58,9 @@ class Settings:
     language_weight: Annotated[
         float, Ge(0), "classes: weight of the text's own words beside them (GPT)"
     ] = 0.0
+    ctc_weight: Annotated[
+        float, Ge(0), Le(1), "speech: how much CTC counts beside attention, where model.ctc is true"
+    ] = 0.3
     encoder: Annotated[
         str, Path, "a run that reads the same kind of thing: the encoder begins with its weights"
     ] = ""

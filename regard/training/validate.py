@@ -78,7 +78,7 @@ def store_loss(
     thorough: bool = False,
 ) -> StoreLoss:
     """The loss over a whole store."""
-    loss = LOSSES[task.loss]()
+    loss = LOSSES[task.loss].of(settings)
     total = torch.zeros((), dtype=torch.float64, device=device)
     counts = [0] * max(1, len(loss.parts))
     past: tuple[torch.Tensor, ...] = ()

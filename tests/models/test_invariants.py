@@ -74,6 +74,16 @@ KINDS = [
         {"residual": "pre", "norm": "rms", "feedforward": "gated-silu"},
         id="transformer-pre",
     ),
+    pytest.param(
+        "transformer",
+        {"residual": "pre", "feedforward": "silu", "convolution": 3, "scale_embedding": False},
+        id="conformer",
+    ),
+    pytest.param(
+        "seq2seq",
+        {"reader": "pyramid", "reader_depth": 3, "coverage": "location", "feed": "context"},
+        id="seq2seq-pyramid",
+    ),
 ]
 
 

@@ -118,7 +118,8 @@ def test_a_reader_is_torchs_bidirectional_net_on_packed_rows(cell, depth):
     packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
     wanted, last = theirs(packed)
     wanted, _ = torch.nn.utils.rnn.pad_packed_sequence(wanted, batch_first=True)
-    states, lasts = ours(x, lengths)
+    states, lasts, same = ours(x, lengths)
+    assert same is lengths
     for row, length in enumerate(lengths):
         torch.testing.assert_close(states[row, :length], wanted[row, :length])
     hidden = last[0] if cell == "lstm" else last
@@ -172,7 +173,7 @@ def test_coverage_is_inside_the_additive_score():
     inner = (
         query[0] @ score.query[0]
         + memory[0] @ score.key[0]
-        + covered[0, 0, :, None] * part.coverage[0]
+        + covered[0, 0, :, None] * part.coverage.direction[0]
     )
     wanted = (inner.tanh() @ score.value[0, :, 0]).softmax(0)
     torch.testing.assert_close(found.weights[0, 0, 0], wanted)
@@ -186,3 +187,21 @@ def test_soft_global_attention_with_a_dot_is_the_fused_one():
     q, k, v = (part.split(x) for x in (part.query(query), part.key(memory), part.value(memory)))
     mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
     torch.testing.assert_close(found.context, part.output(mixed.transpose(1, 2).flatten(-2)))
+
+
+def test_location_aware_attention_is_chorowskis():
+    """e = v·tanh(W s + V h + U f), f the last weights through convolutions (2015, eq. 8 and 9)."""
+    torch.manual_seed(0)
+    part = make("additive", heads=1, coverage="location")
+    width = part.attend.score.query.shape[-1]
+    query, memory = torch.randn(1, 1, width), torch.randn(1, 7, width)
+    before = torch.rand(1, 1, 7)
+    before = before / before.sum()
+    source = Source(*part.remember(memory), torch.ones(1, 1, 1, 7, dtype=torch.bool), 1)
+    found = part(query, source, torch.zeros(1, 1, dtype=torch.long), before).weights[0, 0, 0]
+    score, look = part.attend.score, part.coverage
+    f = torch.nn.functional.conv1d(before, look.filters.weight, look.filters.bias, padding=50)
+    told = query[0] @ score.query[0] + memory[0] @ score.key[0] + f[0].T @ look.out[0]
+    wanted = (told.tanh() @ score.value[0])[:, 0].softmax(0)
+    torch.testing.assert_close(found, wanted)
+    assert torch.equal(look.grow(before, torch.ones(1, 1, 2, 7) / 7), torch.ones(1, 1, 7) / 7)

@@ -8,6 +8,7 @@ from regard.batch import Sizes
 from regard.decode import Limits, follow
 from regard.decode import Settings as Decode
 from regard.decode.beam import Beam
+from regard.decode.stepper import Together
 from regard.models.transformer import Transformer
 from regard.models.transformer import TransformerSettings as Settings
 from regard.parts.watch import attentions, choose
@@ -120,7 +121,8 @@ def test_what_a_beams_answer_looked_at_is_what_reading_it_again_shows():
     settings = Decode(kind="beam", num_beams=4, num_return_sequences=4, max_new_tokens=9)
     limits = Limits.begin(1, 2, torch.tensor([9]), banned=(0, 1, 3))
     with regard.watch(model) as steps:
-        answers = follow(Beam(limits, settings, record), model, batch)[0]
+        beam = Beam(limits, settings, record)
+        answers = follow(beam, Together(model, batch, beam.copies))[0]
     moved = 0
     for answer in answers:
         rows = rows_of(history, [*answer.ids, *([2] if answer.ended else [])])

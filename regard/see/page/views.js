@@ -2,7 +2,7 @@
 // both draw with this. Text from a model only ever becomes text nodes, so that it cannot be markup.
 
 const TITLES = {
-  picture: "On the picture", graph: "On the graph", heads: "Heads", all: "All heads", matrix: "Matrix", step: "Step by step", generation: "Generation",
+  picture: "On the picture", sound: "On the sound", graph: "On the graph", heads: "Heads", all: "All heads", matrix: "Matrix", step: "Step by step", generation: "Generation",
   hops: "Hops", statistics: "Statistics", ablation: "Ablation",
 };
 const SVG = new Set(["svg", "g", "line", "path", "rect", "circle", "text", "title"]);
@@ -406,6 +406,24 @@ function pictureView(page) {
   return make("div", {}, make("p.hint", {}, `Where ${quote(look.rows[at])} looks in layer ${look.layer + 1}. A click on the first picture chooses a patch.`), make("div.panels", {}, items));
 }
 
+// What is drawn on a sound: a row of weights for each word below the spectrogram
+const onSound = look => look.column_kind === "frames" && look.row_kind !== "frames";
+
+function soundView(page) {
+  if (!page.look || !onSound(page.look)) return "This attention does not look at the sound from words; choose another.";
+  const { rows, columns, weights } = page.picture(page.heads[0]);
+  const lines = rows.map((name, t) => {
+    const most = Math.max(...weights[t], 1e-9), over = make("canvas", { width: columns.length, height: 1, "aria-hidden": "true" });
+    const draw = over.getContext("2d");
+    weights[t].forEach((weight, s) => { draw.fillStyle = `rgba(255, 120, 0, ${(weight / most).toFixed(3)})`; draw.fillRect(s, 0, 1, 1); });
+    const [best] = strongest(weights[t], 1), told = `${word(name)}: most at ${columns[best]} (${number(weights[t][best])})`;
+    return make("tr", { title: told }, make("th", { scope: "row" }, word(name)), make("td", {}, over), make("td.soft", {}, columns[best]));
+  });
+  const shown = make("img", { src: page.data.picture, alt: `the spectrogram, up to ${columns.at(-1)}; high sounds above` });
+  return make("div", {}, make("p.hint", {}, "Time goes to the right. For each word, where in the sound it looked; the second at which it looked most."),
+    make("table.heard", {}, make("tr", {}, make("th", {}), make("td", {}, shown), make("td", {})), lines));
+}
+
 // What is drawn on a graph: weights as lines between its nodes
 const onGraph = look => look.column_kind === "nodes";
 
@@ -665,7 +683,7 @@ function ablationView(page) {
       ...order.map(one => row(`${one.name}, head ${one.head + 1}`, one.value, one.output))], ".wide"));
 }
 
-const DRAW = { picture: pictureView, graph: graphView, heads: headsView, all: allView, matrix: matrixView, step: stepView, generation: generationView,
+const DRAW = { picture: pictureView, sound: soundView, graph: graphView, heads: headsView, all: allView, matrix: matrixView, step: stepView, generation: generationView,
   hops: hopsView, statistics: statisticsView, ablation: ablationView };
 
 // The frame around a view: tabs and choices
@@ -736,7 +754,7 @@ if (globalThis.matchMedia) {
 export function show(container, data, state = {}, onState = () => {}) {
   const kinds = [...new Set((data.looks ?? []).map(look => look.kind))];
   const offered = Object.keys(TITLES).filter(view => ({ generation: data.generation, ablation: data.ablation,
-    hops: kinds.includes("hops"), picture: Boolean(data.picture) && (data.looks ?? []).some(onPicture), graph: Boolean(data.layout) && (data.looks ?? []).some(onGraph) })[view] ?? (view !== "generation" && view !== "ablation" && kinds.length > 0));
+    hops: kinds.includes("hops"), picture: Boolean(data.picture) && (data.looks ?? []).some(onPicture), sound: Boolean(data.picture) && (data.looks ?? []).some(onSound), graph: Boolean(data.layout) && (data.looks ?? []).some(onGraph) })[view] ?? (view !== "generation" && view !== "ablation" && kinds.length > 0));
   const page = { container, data, state: { ...state } };
   page.picture = head => page.layer === "mean" ? overLayers(page.stack, page.words) : picture(page.look, head, page.words);
   page.keep = patch => { Object.assign(page.state, patch); onState({ ...page.state }); };
