@@ -4,6 +4,7 @@ import gzip
 import importlib
 import json
 import re
+import tarfile
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 import regard
+from regard.data.sounds import decode
 
 FOLDER = Path(regard.__file__).parent / "corpora"
 MADE = {"sentiment": "tsv", "summaries": "jsonl", "entities": "conll", "questions": "json"}
@@ -174,3 +176,20 @@ def test_answers_are_spans_of_their_paragraph(part):
                 assert context[start : start + len(answer["text"])] == answer["text"]
     without = sum(any(asked["is_impossible"] for asked in qas) for _, qas in found)
     assert 0.14 < without / len(found) < 0.16
+
+
+def test_spoken_numbers_are_what_their_generator_draws():
+    """The sounds are a synthesiser's; what is said in them, and by whom, follows from a seed."""
+    from regard.corpora.spoken import generate
+
+    speakers = {}
+    for part, count in generate.SIZES.items():
+        with tarfile.open(FOLDER / "spoken" / f"{part}.tar.gz") as tar:
+            names = tar.getnames()
+            said = tar.extractfile(f"{part}.tsv").read().decode()
+            sound = tar.extractfile("000.ogg").read()
+        assert said == generate.table(part) and len(names) == count + 1
+        assert 2000 < len(decode(sound, generate.RATE)) < 40_000
+        speakers[part] = {one.voice for one in generate.drawn(part)}
+        assert speakers[part] <= set(generate.VOICES[part])
+    assert not speakers["test"] & (speakers["train"] | speakers["valid"])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 KNEE, STEP = 1000.0, 200.0 / 3  # Hz where the scale bends, and Hz of a mel below
 BEND = math.log(6.4) / 27  # of a mel above
+AT_ONCE = 4096  # frames whose spectra are held
 
 
 def to_mel(hertz: float) -> float:
@@ -38,19 +39,22 @@ def filters(rate: int, size: int, bands: int, low: float = 0.0, high: float = 0.
     return (table * (2 / (edges[2:] - edges[:-2]))[:, None]).float()
 
 
-def spectrum(x: Tensor, size: int, hop: int, window: Tensor) -> Tensor:
-    """The power of each frequency, every `hop` samples.  (B, N) -> (B, size // 2 + 1, N // hop + 1)
+def pieces(x: Tensor, size: int, hop: int) -> Tensor:
+    """What lies around every `hop`-th sample.  (B, N) -> (B, N // hop + 1, size)
 
     Before its begin and after its end a sound is its own mirror image.
     """
-    left = (size - len(window)) // 2
-    window = F.pad(window, (left, size - len(window) - left))
-    x = F.pad(
-        x[:, None], (size // 2, size // 2), "reflect" if x.shape[1] > size // 2 else "constant"
-    )
-    pieces = x[:, 0].unfold(-1, size, hop) * window  # (B, T, size)
-    power: Tensor = torch.fft.rfft(pieces).abs().square().transpose(1, 2)
-    return power
+    half = size // 2
+    kind = "reflect" if x.shape[1] > half else "constant"
+    return F.pad(x[:, None], (half, half), kind)[:, 0].unfold(-1, size, hop)
+
+
+def power(pieces: Tensor, window: Tensor) -> Tensor:
+    """How much there is of each frequency.  (B, T, size) -> (B, size // 2 + 1, T)"""
+    left = (pieces.shape[-1] - len(window)) // 2
+    window = F.pad(window, (left, pieces.shape[-1] - len(window) - left))
+    found: Tensor = torch.fft.rfft(pieces * window).abs().square().transpose(1, 2)
+    return found
 
 
 def natural(power: Tensor) -> Tensor:
@@ -83,5 +87,7 @@ class Mel(nn.Module):
         self.register_buffer("window", torch.hann_window(window or size), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        power = self.table @ spectrum(x, self.size, self.hop, self.window)
-        return self.loudness(power).transpose(1, 2)
+        # Some frames at a time: the spectra of hours would not fit.
+        parts = pieces(x, self.size, self.hop).split(AT_ONCE, 1)
+        bands = torch.cat([self.table @ power(part, self.window) for part in parts], 2)
+        return self.loudness(bands).transpose(1, 2)

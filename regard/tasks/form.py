@@ -5,6 +5,10 @@ The shell, Python, HTTP and the page choose by a task's form; none of them knows
 
 from __future__ import annotations
 
+import base64
+import binascii
+import sys
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..data.read import is_text
@@ -107,6 +111,29 @@ class PairForm:
 
     def show(self, given: TwoTexts) -> str:
         return "\t".join(given)
+
+
+def read_file(word: str, number: int) -> bytes:
+    """The content of a file that a shell word names; `-` is standard input."""
+    if word == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(word).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"input {number}: {word}: cannot be read ({reason}).") from error
+
+
+def read_url(sent: object, kinds: tuple[str, ...], wanted: str, number: int) -> bytes:
+    """The content of a data: URL of one of these kinds; `wanted` says what else it is not."""
+    head, comma, body = sent.partition(",") if isinstance(sent, str) else ("", "", "")
+    known = head.startswith(tuple(f"data:{kind}/" for kind in kinds))
+    if not (comma and known and head.endswith(";base64")):
+        raise InputError(f"input {number}: must be {wanted}, but is not.")
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"input {number}: not base64 ({error}).") from error
 
 
 def kind_of(sent: object) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -29,6 +27,7 @@ from ..data.store import Field, Store
 from ..errors import InputError, RecipeError, RunError
 from ..parts.augment import COLUMNS, OPS
 from ..parts.stem import STEMS
+from .form import read_file, read_url
 from .task import Axis, Rng
 
 Colours = Sequence[Sequence[float]]  # mean and spread of each channel
@@ -122,13 +121,7 @@ class PictureForm:
     labels: tuple[str, ...] = ("picture",)
 
     def parse(self, word: str, number: int = 1) -> GivenPicture:
-        path = Path(word)
-        try:
-            content = path.read_bytes()
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise InputError(f"input {number}: {word}: cannot be read ({reason}).") from error
-        return self.decoded(content, word, number)
+        return self.decoded(read_file(word, number), word, number)
 
     def accept(self, sent: object, number: int = 1) -> GivenPicture:
         if isinstance(sent, GivenPicture):
@@ -145,16 +138,8 @@ class PictureForm:
         if isinstance(sent, Image.Image):
             return GivenPicture(as_array(ImageOps.exif_transpose(sent), 3), "picture")
         url = sent.get("image") if isinstance(sent, dict) else sent
-        head, comma, body = url.partition(",") if isinstance(url, str) else ("", "", "")
-        if not (comma and head.startswith("data:image/") and head.endswith(";base64")):
-            raise InputError(
-                f"input {number}: must be a picture as a data: URL, "
-                '{"image": "data:image/png;base64,…"}, but is not.'
-            )
-        try:
-            content = base64.b64decode(body, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise InputError(f"input {number}: not base64 ({error}).") from error
+        wanted = 'a picture as a data: URL, {"image": "data:image/png;base64,…"}'
+        content = read_url(url, ("image",), wanted, number)
         return self.decoded(content, "picture", number, MOST_SENT)
 
     def decoded(

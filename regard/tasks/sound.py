@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import io
 import json
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +25,7 @@ from ..data.store import Field, Store
 from ..errors import InputError, RecipeError, RunError
 from ..parts.frames import FRAME_STEMS
 from ..parts.mel import LOUDNESS, Mel
+from .form import read_file, read_url
 from .task import Axis, Rng
 
 SEEN = 500  # sounds whose bands are looked at
@@ -120,12 +118,7 @@ class SoundForm:
         self.rate = rate
 
     def parse(self, word: str, number: int = 1) -> GivenSound:
-        try:
-            content = Path(word).read_bytes()
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise InputError(f"input {number}: {word}: cannot be read ({reason}).") from error
-        return self.decoded(content, word, number)
+        return self.decoded(read_file(word, number), word, number)
 
     def accept(self, sent: object, number: int = 1) -> GivenSound:
         if isinstance(sent, GivenSound):
@@ -137,16 +130,8 @@ class SoundForm:
         if isinstance(sent, tuple):
             return self.as_array(sent, number)
         url = sent.get("audio") if isinstance(sent, dict) else sent
-        head, comma, body = url.partition(",") if isinstance(url, str) else ("", "", "")
-        if not (comma and head.startswith(("data:audio/", "data:video/")) and ";base64" in head):
-            raise InputError(
-                f"input {number}: must be a sound as a data: URL, "
-                '{"audio": "data:audio/wav;base64,…"}, but is not.'
-            )
-        try:
-            content = base64.b64decode(body, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise InputError(f"input {number}: not base64 ({error}).") from error
+        wanted = 'a sound as a data: URL, {"audio": "data:audio/wav;base64,…"}'
+        content = read_url(url, ("audio", "video"), wanted, number)
         return self.decoded(content, "sound", number, MOST_SENT)
 
     def as_array(self, sent: Sequence[object], number: int) -> GivenSound:
@@ -214,8 +199,7 @@ class Ear:
 
     def __init__(self, sound: SoundSettings, norm: Norm | None = None) -> None:
         self.sound, self.norm, self.sizes = sound, norm, sizes_of(sound)
-        with warnings.catch_warnings():
-            self.mel = Mel(sound.rate, sound.bands, sound.samples, sound.step, sound.loudness)
+        self.mel = Mel(sound.rate, sound.bands, sound.samples, sound.step, sound.loudness)
 
     @property
     def fields(self) -> Mapping[str, Field]:

@@ -36,7 +36,7 @@ from ..text import Text, learn
 from .form import Form
 from .moments import MomentRule, pieces
 from .prediction import Prediction
-from .sound import Ear, GivenSound, SoundForm, SoundSettings, sizes_of
+from .sound import Ear, GivenSound, Norm, SoundForm, SoundSettings, as_batch, sizes_of
 from .task import Axis, Measured, Rng, Scores, Sections
 from .writer import ContinuationTask, as_prompt
 from .writing import GREEDY, WritesTarget
@@ -70,6 +70,14 @@ class Language(NamedTuple):
 
     model: Model
     first: list[int]  # what it has read when a text begins
+
+
+class Window(NamedTuple):
+    """Some of a sound that is answered at once, and from when to when it is."""
+
+    start: float
+    end: float
+    frames: Frames
 
 
 class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
@@ -262,15 +270,39 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         longest: int,
         first: int = 1,
     ) -> list[Prediction]:
+        return self.recognise(model, inputs, [None] * len(inputs), decode)
+
+    def recognise(
+        self,
+        model: Model,
+        inputs: Sequence[GivenSound],
+        norms: Sequence[Norm | None],
+        decode: Decode,
+    ) -> list[Prediction]:
+        """An answer to each sound, of which there are several windows where it is long."""
         found: dict[int, Prediction] = {}
-        for i, given in enumerate(inputs):
+        windows: dict[int, list[Window]] = {}
+        for i, (given, norm) in enumerate(zip(inputs, norms, strict=True)):
             if self.tells_moments(given.samples, decode):
                 found[i] = self.by_moments(model, given, decode)
-        plain = [i for i in range(len(inputs)) if i not in found]
-        some = [inputs[i] for i in plain]
-        reads = [[self.ear.given([one]) for one in self.cut(given)] for given in some]
-        found |= zip(plain, self.transcribe(model, some, reads, decode), strict=True)
+            else:
+                windows[i] = self.windows(given.samples, norm)
+        stride = FRAME_STEMS[self.sound.stem].stride
+        every = [(inputs[i], window.frames) for i, some in windows.items() for window in some]
+        sizes = [frames.width // stride + 1 for _, frames in every]
+        told = self.write(model, [g for g, _ in every], [f for _, f in every], sizes, decode)
+        for i, some in windows.items():
+            own, told = told[: len(some)], told[len(some) :]
+            found[i] = joined(some, own)
         return [found[i] for i in range(len(inputs))]
+
+    def windows(self, samples: Samples, norm: Norm | None = None) -> list[Window]:
+        """What is answered at once."""
+        rate, found = self.sound.rate, []
+        for first, piece in self.ear.windows(samples):
+            frames = self.ear.normed(self.ear.hear(piece), norm)
+            found.append(Window(first / rate, (first + len(piece)) / rate, as_batch([frames])))
+        return found
 
     def tells_moments(self, samples: Samples, decode: Decode) -> bool:
         """Whether moments are written among the words."""
@@ -280,47 +312,28 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
     def by_moments(self, model: Model, given: GivenSound, decode: Decode) -> Prediction:
         """A sound of any length: each window begins where the last piece of the one before ended
         (Radford et al. 2022, section 3.8)."""
-        began, place, rate = time.perf_counter(), 0, self.sound.rate
-        segments, score = list[tuple[float, float, str]](), 0.0
-        while place < len(given.samples):
-            window = given.samples[place : place + self.sound.most]
-            batch, limits = self.begin(
-                model, [self.ear.given([GivenSound(window, "")])], decode, True
-            )
+        began, sound, hop = time.perf_counter(), self.sound, self.sound.hop
+        # The whole is heard at once, since how loud it is counts; behind its end there is silence.
+        whole = self.ear.hear(np.pad(given.samples, (0, sound.most)))
+        last, most = len(given.samples) // sound.step, round(sound.longest / hop)
+        segments, score, place = list[tuple[float, float, str]](), 0.0, 0
+        while place < last:
+            heard = as_batch([self.ear.normed(whole[place : place + most], None)])
+            batch, limits = self.begin(model, [heard], decode, moments=True)
             (answers,) = self.search(model, batch, limits, decode)
             ids = answers[0].ids if answers else []
             score += answers[0].score if answers else 0.0
-            told, after = pieces(ids, self.moments, len(window) / rate)
+            told, after = pieces(ids, self.moments, min(most, last - place) * hop)
             for start, end, words in told:
                 (said,) = self.target.decode([words])
                 if said.strip():
-                    begin, stop = (round(place / rate + moment, 2) for moment in (start, end))
+                    begin, stop = (round(place * hop + moment, 2) for moment in (start, end))
                     segments.append((begin, stop, said.strip()))
-            place += max(round(after * rate), rate // 50)
+            place += max(round(after / hop), 1)
         output = " ".join(text for _, _, text in segments)
         seconds = time.perf_counter() - began
         name = self.gives.show(given)
         return Prediction(name, output, score, seconds=seconds, segments=tuple(segments))
-
-    def cut(self, given: GivenSound) -> list[GivenSound]:
-        """What is answered at once."""
-        return [GivenSound(piece, given.name) for _, piece in self.ear.windows(given.samples)]
-
-    def transcribe(
-        self,
-        model: Model,
-        inputs: Sequence[GivenSound],
-        reads: Sequence[Sequence[Frames]],
-        decode: Decode,
-    ) -> list[Prediction]:
-        """An answer to each sound, of which there are several windows where it is long."""
-        stride = FRAME_STEMS[self.sound.stem].stride
-        every = [(given, read) for given, some in zip(inputs, reads, strict=True) for read in some]
-        sizes = [read.width // stride + 1 for _, read in every]
-        told = iter(
-            self.write(model, [given for given, _ in every], [r for _, r in every], sizes, decode)
-        )
-        return [joined([next(told) for _ in some]) for some in reads]
 
     def begin(
         self, model: Model, rows: Sequence[Frames], decode: Decode, moments: bool = False
@@ -393,7 +406,7 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
     def trace(self, given: GivenSound, target: str) -> tuple[Batch[Frames, Words], dict[str, Axis]]:
         """The first window of a sound, with what is said in it."""
         ids, sides = self.written_axes(target)
-        first = self.cut(given)[0]
+        first = GivenSound(self.ear.windows(given.samples)[0][1], given.name)
         batch = Batch(self.ear.given([first]), self.words([ids]))
         return batch, {"source": self.ear.axis(first), **sides}
 
@@ -411,14 +424,9 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         """The first sounds' answers and what is right, as the vocabulary sees it."""
         assert len(data.examples) == data.store.rows, "a row must be its example's"
         rows = range(min(count, data.store.rows))
-        reads, given = [], []
-        for row in rows:
-            norm = self.ear.norm_of(data.store, row)
-            pieces = self.ear.windows(self.ear.samples(data.store, row))
-            heard = [self.ear.normed(self.ear.hear(piece), norm) for _, piece in pieces]
-            reads.append([Frames(h[None], torch.tensor([len(h)])) for h in heard])
-            given.append(GivenSound(NOTHING, ""))
-        found = self.transcribe(model, given, reads, decode)
+        given = [GivenSound(self.ear.samples(data.store, row), "") for row in rows]
+        norms = [self.ear.norm_of(data.store, row) for row in rows]
+        found = self.recognise(model, given, norms, decode)
         right = [self.target.normalise(data.examples[row].text) for row in rows]
         return [a.output for a in found], right
 
@@ -459,15 +467,19 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         }
 
 
-NOTHING: Samples = np.zeros(1, np.float32)
 ANY = 2**31  # tokens
 
 
-def joined(parts: Sequence[Prediction]) -> Prediction:
-    """The answers to a sound's windows as one."""
+def joined(windows: Sequence[Window], parts: Sequence[Prediction]) -> Prediction:
+    """The answers to a sound's windows as one, with when each is said."""
     if len(parts) == 1:
         return parts[0]
-    output = " ".join(part.output.strip() for part in parts if part.output.strip())
+    told = [
+        (round(window.start, 2), round(window.end, 2), part.output)
+        for window, part in zip(windows, parts, strict=True)
+        if part.output
+    ]
+    output = " ".join(text for _, _, text in told)
     score = sum(part.score or 0.0 for part in parts)
     seconds = sum(part.seconds or 0.0 for part in parts)
-    return Prediction(parts[0].input, output, score, seconds=seconds)
+    return Prediction(parts[0].input, output, score, seconds=seconds, segments=tuple(told))

@@ -85,7 +85,9 @@ def browser():
             pytest.fail(why)
         pytest.skip(why)
     with sync_playwright() as driver:
-        options = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
+        # A microphone that beeps, for pages that listen.
+        heard = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+        options = {"executable_path": CHROMIUM, "args": ["--no-sandbox", *heard]}
         browser = driver.chromium.launch(**options)
         yield browser
         browser.close()

@@ -11,7 +11,9 @@ import random
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from ...data.sounds import decode
 
@@ -43,16 +45,34 @@ def as_ogg(content: bytes) -> bytes:
     return file.getvalue()
 
 
-def write(folder: Path, part: str, count: int) -> None:
+class Spoken(NamedTuple):
+    """What is said, by whom, and how."""
+
+    text: str
+    voice: str
+    accent: str
+    speed: int
+    pitch: int
+
+
+def drawn(part: str) -> Iterator[Spoken]:
+    """All that is said in a part, the same every time."""
     dice = random.Random(f"spoken {part}")
-    files, rows = list[tuple[str, bytes]](), ["audio\ttext\tspeaker"]
-    for number in range(count):
-        said = " ".join(dice.choice(DIGITS) for _ in range(dice.randint(1, 4)))
+    for _ in range(SIZES[part]):
+        text = " ".join(dice.choice(DIGITS) for _ in range(dice.randint(1, 4)))
         voice, accent = dice.choice(VOICES[part]), dice.choice(ACCENTS)
-        content = say(said, f"{accent}+{voice}", dice.randint(130, 190), dice.randint(30, 70))
-        files.append((f"{number:03}.ogg", as_ogg(content)))
-        rows.append(f"{number:03}.ogg\t{said}\t{voice}")
-    files.append((f"{part}.tsv", "".join(f"{row}\n" for row in rows).encode()))
+        yield Spoken(text, voice, accent, dice.randint(130, 190), dice.randint(30, 70))
+
+
+def table(part: str) -> str:
+    rows = [f"{number:03}.ogg\t{one.text}\t{one.voice}\n" for number, one in enumerate(drawn(part))]
+    return "".join(["audio\ttext\tspeaker\n", *rows])
+
+
+def write(folder: Path, part: str) -> None:
+    files = [(f"{part}.tsv", table(part).encode())]
+    for number, (text, voice, accent, speed, pitch) in enumerate(drawn(part)):
+        files.append((f"{number:03}.ogg", as_ogg(say(text, f"{accent}+{voice}", speed, pitch))))
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(folder / f"{part}.tar.gz", "w:gz", format=tarfile.USTAR_FORMAT) as tar:
         for name, content in files:
@@ -62,5 +82,5 @@ def write(folder: Path, part: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    for part, count in SIZES.items():
-        write(Path(sys.argv[1]), part, count)
+    for part in SIZES:
+        write(Path(sys.argv[1]), part)

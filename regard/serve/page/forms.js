@@ -47,7 +47,7 @@ export const FORMS = {
         said.textContent = `${name} cannot be read as a sound (${error.message})`;
         return;
       }
-      heard.src = url;
+      heard.src = url.startsWith("data:audio/wav") ? url : await asUrl(given);
       heard.hidden = false;
       said.textContent = name;
       changed();
