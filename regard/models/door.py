@@ -122,14 +122,15 @@ class FrameDoor(Door):
         return Entered(self.dropout(self.position.add(x, positions)), lengths)
 
 
-def bag(ids: Tensor, table: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Vectors of several tags as one: their sum over the root of their number; 0 is no tag.
+def bag(ids: Tensor, table: Tensor, weights: Tensor | None = None, power: float = 0.5) -> Tensor:
+    """Vectors of several tags as one: their sum over the root of their number, or over another
+    power of it; 0 is no tag.
 
     (…, W), (V, D), (…, W) -> (…, D)
     """
     real = (ids > 0).to(table.dtype)
     weights = real if weights is None else weights * real
-    weights = weights / real.sum(-1, keepdim=True).clamp_min(1).sqrt()
+    weights = weights / real.sum(-1, keepdim=True).clamp_min(1).pow(power)
     return (weights[..., None, :] @ F.embedding(ids, table))[..., 0, :]
 
 
@@ -138,6 +139,8 @@ class GraphDoor(Door):
 
     In training a tag or a number is left out as often as `dropout` says.
     """
+
+    power = 0.5  # of the number of tags, which their sum is divided by
 
     def __init__(
         self,
@@ -161,7 +164,7 @@ class GraphDoor(Door):
     def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:
         assert isinstance(read, Graphs)
         weights = self.dropout(torch.ones_like(read.tags, dtype=self.tags.weight.dtype))
-        x = bag(read.tags, self.tags.weight, weights)
+        x = bag(read.tags, self.tags.weight, weights, self.power)
         if self.numbers is not None and read.numbers is not None:
             x = x + self.numbers(self.dropout(read.numbers))
         if self.places is not None and read.places is not None:

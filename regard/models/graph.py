@@ -21,8 +21,10 @@ from ..parts.feedforward import FEEDFORWARDS
 from ..parts.graph import (
     BIASES,
     EDGE_SCORES,
+    EdgeAttend,
     EdgeAttention,
     Edges,
+    EdgeScore,
     Structure,
     edges_of,
     with_loops,
@@ -79,17 +81,38 @@ class GraphSettings:
 class GATLayer(nn.Module):
     """Look along the edges, bend, drop out (Veličković et al. 2018).  (B, N, D) -> (B, N, D)
 
-    What the paper projects each node with before the first layer is the door, and after the last
-    the output layer, so neither has a matrix of its own.
+    What the paper projects each node with before the first layer is the door, and in the last the
+    output layer, so neither has a matrix of its own.
     """
 
-    def __init__(self, attention: EdgeAttention, dropout: float, last: bool) -> None:
+    def __init__(self, attention: EdgeAttention | ByClass, dropout: float, last: bool) -> None:
         super().__init__()
         self.attention, self.dropout, self.last = attention, nn.Dropout(dropout), last
 
-    def forward(self, x: Tensor, edges: Edges) -> Tensor:
-        x = self.attention(x, edges)
-        return x if self.last else self.dropout(F.elu(x))
+    def forward(self, x: Tensor, edges: Edges, classes: Tensor | None) -> Tensor:
+        """`classes` (C, D): what a vector is told by to be of each class."""
+        if self.last:
+            more = (classes,) if isinstance(self.attention, ByClass) else ()
+            out: Tensor = self.attention(x, edges, *more)
+            return out
+        bent: Tensor = self.dropout(F.elu(self.attention(x, edges)))
+        return bent
+
+
+class ByClass(nn.Module):
+    """One head that compares nodes by the classes that they would be told to be of by themselves:
+    the paper's last layer, whose scores are mixed.  (B, N, D) -> (B, N, D)"""
+
+    def __init__(self, score: EdgeScore, dropout: float) -> None:
+        super().__init__()
+        self.attend = EdgeAttend(score, dropout)
+
+    def forward(self, x: Tensor, edges: Edges, classes: Tensor) -> Tensor:
+        flat = x.flatten(0, 1)[:, None]  # (M, 1, D)
+        told = F.linear(flat, classes)  # (M, 1, C)
+        # A sum of scores is the score of the sum, so vectors are mixed and told of afterwards.
+        mixed: Tensor = self.attend(told, told, flat, edges, None)
+        return mixed.view_as(x)
 
 
 class EdgeBlock(Block):
@@ -140,11 +163,13 @@ class GraphModel(Model):
         # Where nothing norms a vector, those of rare tags must not drown the others.
         small = 0.04 if s.layer == "gat" else None
         self.embedding = make_door(sizes, s.width, NoPosition(), s.dropout, small)
+        if s.layer == "gat" and isinstance(self.embedding, GraphDoor):
+            self.embedding.power = 1.0  # the paper reads the mean
         asks = s.layer != "all" or "paths" in s.bias  # what edges are
         tags, numbers = (n if asks else 0 for n in (told.edge_tags, told.edge_numbers))
         self.edge_tags = nn.Embedding(tags, s.width) if tags else None
         self.edge_numbers = nn.Linear(numbers, s.width) if numbers else None
-        self.has_edges = bool(tags or numbers)
+        self.has_edges, self.classes = bool(tags or numbers), sizes.classes
         self.degrees = nn.Embedding(MOST_DEGREE + 1, s.width) if s.degree else None
         self.longest = None if s.layer in ("gat", "neighbours") else DENSE
         for name in s.bias:
@@ -205,6 +230,8 @@ class GraphModel(Model):
             more["bias"] = sum(biases[1:], biases[0]).to(x.dtype) if biases else None
         if self.settings.layer != "all":
             more["edges"] = edges
+        if self.settings.layer == "gat":
+            more["classes"] = None if self.asked is Nothing else self.output.weight
         for block in self.blocks:
             x = block(x, **more)
         out: Tensor = self.norm(x)
@@ -222,9 +249,12 @@ class GraphModel(Model):
     def _block(self, at: int) -> nn.Module:
         s = self.settings
         if s.layer == "gat":
-            outer = at in (0, s.depth - 1)
-            along = self._along(output=False, project=not outer)
-            return GATLayer(along, s.dropout, at == s.depth - 1)
+            last = at == s.depth - 1
+            if last and self.asked is Tags and not self.has_edges:
+                by_class = ByClass(EDGE_SCORES[s.score](self.classes, 1), s.attention_dropout)
+                return GATLayer(by_class, s.dropout, last)
+            along = self._along(output=False, project=not (last or at == 0))
+            return GATLayer(along, s.dropout, last)
 
         def residual() -> PostNorm:
             return RESIDUALS[s.residual](NORMS[s.norm](s.width), s.dropout)

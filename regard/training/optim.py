@@ -35,6 +35,13 @@ def adamw(model: Model, settings: Settings) -> torch.optim.Optimizer:
     )
 
 
+def adam(model: Model, settings: Settings) -> torch.optim.Optimizer:
+    """Adam over all weights; the decay of all of them is a part of the gradient (L2)."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    groups = [{"params": weights, "weight_decay": settings.weight_decay}]
+    return _adamw(groups, weights[0].device, settings, torch.optim.Adam)
+
+
 def muon(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """Muon for the matrices inside the blocks, AdamW for embeddings, norms and biases."""
     kinds = (nn.Embedding, Output, LearnedPosition)
@@ -62,18 +69,24 @@ def asgd(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
 
 OPTIMIZERS: dict[str, Callable[[Model, Settings], torch.optim.Optimizer]] = {
     "adamw": adamw,
+    "adam": adam,
     "muon": muon,
     "sgd": sgd,
     "asgd": asgd,
 }
 
 
-def _adamw(groups: Any, device: torch.device, settings: Settings) -> torch.optim.AdamW:
+def _adamw(
+    groups: Any,
+    device: torch.device,
+    settings: Settings,
+    kind: type[torch.optim.Adam] = torch.optim.AdamW,
+) -> torch.optim.Adam:
     on_gpu = device.type == "cuda"
     rate = settings.rate
     if on_gpu:
         groups = [{**group, "lr": torch.tensor(rate, device=device)} for group in groups]
-    return torch.optim.AdamW(
+    return kind(
         groups, lr=rate, betas=settings.betas, eps=settings.epsilon, fused=True, capturable=on_gpu
     )
 
@@ -142,7 +155,7 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, weights: list[nn.Parameter], adamw: torch.optim.AdamW, settings: Settings
+        self, weights: list[nn.Parameter], adamw: torch.optim.Adam, settings: Settings
     ) -> None:
         super().__init__(weights, {"lr": settings.rate})
         self.adamw, self.momentum, self.decay = adamw, 0.95, settings.weight_decay

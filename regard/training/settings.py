@@ -26,8 +26,9 @@ class Settings:
     ] = 4096
     accumulate: Annotated[int, Gt(0), Le(1024), "pieces a batch is cut into to save memory"] = 1
     optimizer: Annotated[
-        Literal["adamw", "muon", "sgd", "asgd"],
-        "muon: orthogonal updates of the matrices; asgd: averaged once validation stalls",
+        Literal["adamw", "adam", "muon", "sgd", "asgd"],
+        "adam: the decay is a part of the gradient; muon: orthogonal updates of the matrices; "
+        "asgd: averaged once validation stalls",
     ] = "adamw"
     stall: Annotated[int, Gt(0), "asgd: validations without gain before averaging begins"] = 5
     rate: Annotated[float, Gt(0), "the highest learning rate"] = 0.001

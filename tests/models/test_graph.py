@@ -75,3 +75,28 @@ def test_of_a_graph_the_answer_stays_and_of_nodes_it_moves_with_them(layer, bias
 def test_what_does_not_go_together_is_said(more, wanted):
     with pytest.raises(AssertionError, match=wanted):
         GraphModel(Sizes(9, 0, False, 5, Graphs, Label, graph=GraphSizes(4)), GraphSettings(**more))
+
+
+def test_a_network_of_gat_layers_is_torch_geometrics():
+    """Two layers as the paper has them for Cora: eight heads, then one that compares classes."""
+    from torch_geometric.nn import GATConv
+
+    torch.manual_seed(0)
+    sizes = Sizes(12, 0, False, 3, Graphs, Tags, graph=GraphSizes())
+    shape = {"layer": "gat", "score": "gat", "width": 16, "depth": 2, "heads": 4}
+    ours = GraphModel(sizes, GraphModel.Settings(**shape)).double().eval()
+    first, second = GATConv(11, 4, 4, bias=False).double(), GATConv(16, 3, 1).double()
+    first.lin.weight.data = ours.embedding.tags.weight.data[1:].T.clone()
+    for conv, block in ((first, ours.blocks[0]), (second, ours.blocks[1])):
+        score = block.attention.attend.score
+        conv.att_dst.data, conv.att_src.data = score.looking.data[None], score.looked_at.data[None]
+    second.lin.weight.data, second.bias.data = ours.output.weight.data, ours.output.bias.data
+    tags = torch.tensor([[1, 4, 0], [2, 0, 0], [3, 5, 11], [6, 7, 0], [9, 0, 0]])
+    edges = torch.tensor([[0, 1], [1, 0], [1, 2], [2, 1], [3, 2], [2, 3], [4, 0], [0, 4]])
+    read = Graphs(tags[None], torch.tensor([5]), edges[None])
+    words = torch.nn.functional.one_hot(tags, 12).sum(1)[:, 1:].double()
+    words = words / words.sum(1, keepdim=True)
+    hidden = torch.nn.functional.elu(first(words, edges.T))
+    wanted = second(hidden, edges.T)
+    asked = Tags(torch.zeros(1, 5, dtype=torch.long), torch.ones(1, 5))
+    torch.testing.assert_close(ours(Batch(read, asked))[0], wanted)
