@@ -29,8 +29,16 @@ GREY = 0.5
 def augment(
     x: Tensor, changes: Tensor, others: Tensor | None = None, coloured: bool = True
 ) -> Tensor:
-    """(B, C, H, W) from 0 to 1, (B, columns) -> the same, changed"""
-    said = dict(zip(COLUMNS, changes.unbind(1), strict=True))
+    """(B, C, H, W) from 0 to 1, (B, columns) -> the same, changed
+
+    What a picture is mixed with is changed as it is: seen as it was time and again, it would be
+    learned by heart.
+    """
+    own = len(x)
+    told = changes
+    if others is not None:
+        x, told = torch.cat((x, others)), torch.cat((changes, changes))
+    said = dict(zip(COLUMNS, told.unbind(1), strict=True))
     x = place(x, said["flip"], said["down"], said["right"], said["zoom"])
     for op, size in (("op1", "size1"), ("op2", "size2")) if coloured else ():
         x = operate(x, said[op], said[size])
@@ -38,6 +46,8 @@ def augment(
     x = torch.where(box, x.mean((1, 2, 3), keepdim=True), x)
     if others is None:
         return x
+    x, others = x[:own], x[own:]
+    said = dict(zip(COLUMNS, changes.unbind(1), strict=True))
     named = ("mix_top", "mix_left", "mix_height", "mix_width")
     mix, share = said["mix"].view(-1, 1, 1, 1), said["share"].view(-1, 1, 1, 1)
     both = share * x + (1 - share) * others

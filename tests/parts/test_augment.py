@@ -102,3 +102,12 @@ def test_no_picture_knows_its_neighbours():
         torch.testing.assert_close(alone[0], whole[i], atol=1e-5, rtol=1e-5)
     grey = augment(noise(4, channels=1), drawn[:4])
     assert grey.shape == (4, 1, 12, 12)
+
+
+def test_what_a_picture_is_mixed_with_is_changed_too():
+    x, y = torch.rand(2, 1, 3, 8, 8)
+    said = row(flip=1.0, right=0.25, op1=float(1 + list(OPS).index("solarize")), size1=0.4)
+    mixed = said.clone()
+    mixed[:, COLUMNS.index("mix")], mixed[:, COLUMNS.index("share")] = 1.0, 0.3
+    wanted = 0.3 * augment(x, said) + 0.7 * augment(y, said)
+    torch.testing.assert_close(augment(x, mixed, y), wanted)
