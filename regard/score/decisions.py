@@ -53,7 +53,8 @@ class Histories:
     def ratios(self) -> Array:
         """How much each history counts after each step; after its end, as at its end.  (N, T)"""
         each = np.where(self.real, self.chosen / np.where(self.real, self.recorded, 1.0), 1.0)
-        return np.cumprod(each, 1)
+        found: Array = np.cumprod(each, 1, dtype=np.float64)
+        return found
 
     @property
     def returns(self) -> Array:
