@@ -24,7 +24,9 @@ from .table import rows
 
 LARGEST = 2**30  # bytes of a sound's file
 SECONDS = 4 * 3600  # of a sound
+UNKNOWN = 10**9  # seconds, which no sound lasts
 LOWEST, HIGHEST = 1000, 400_000  # samples a second
+MANY = 2**10  # places between two samples that are told apart one by one
 AT_ONCE = 2**16  # new samples that are worked out together
 ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au")
 TABLES = (".tsv", ".csv", ".jsonl")
@@ -62,14 +64,18 @@ def read(
     columns = [("task.audio", audio), ("task.text", text)]
     columns += [("task.speaker", speaker)] if speaker else []
     packed: dict[str, bytes] = {}
+    twice: set[str] = set()
     inside: list[tuple[Path, str, bytes]] = []
     for tar in tars:
         for name, content in members(tar, faults):
             if PurePosixPath(name.removesuffix(".gz")).suffix in TABLES:
                 inside += [(tar, name, content)] if not tables else []  # a table beside has the say
             else:
-                packed[name] = content
-                packed.setdefault(PurePosixPath(name).name, content)
+                short = PurePosixPath(name).name
+                # A name without its folder will do where only one file has it.
+                twice |= {short} if short in packed else set()
+                packed |= {short: content, name: content}
+    packed = {name: content for name, content in packed.items() if name not in twice}
     for path in tables:
         for where, (name, said, *who) in rows(path, columns, faults):
             yield from one(name, said, who, where, packed, path.parent, faults)
@@ -91,7 +97,7 @@ def one(
     if not isinstance(name, str) or not name or not isinstance(said, str):
         faults.report(where, "there must be a sound's name and a text, but there are not")
         return
-    content = packed.get(name) or packed.get(PurePosixPath(name).name)
+    content = packed.get(name)
     if content is None and folder is not None and not packed:
         path = folder / name
         try:
@@ -154,6 +160,8 @@ def decode(content: bytes, rate: int, most: float = SECONDS) -> Samples:
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
             seconds = file.frames / max(file.samplerate, 1)
+            if seconds > UNKNOWN:  # written into a pipe, say
+                raise SoundError("its head must say how long it is, but does not; convert it")
             if seconds > most:
                 raise SoundError(f"it may last {most:,.0f} seconds, but lasts {seconds:,.0f}")
             own = int(file.samplerate)
@@ -171,7 +179,7 @@ def decode(content: bytes, rate: int, most: float = SECONDS) -> Samples:
         raise SoundError("it has no samples")
     if not np.isfinite(found).all():
         raise SoundError("its samples must be numbers")
-    return found
+    return np.clip(found, -1, 1, out=found)
 
 
 CROSSINGS, ROLLOFF = 16, 0.95  # of the filter: zeros to either side, and how much of the band stays
@@ -208,6 +216,11 @@ def resampled(pieces: Iterable[Samples], old: int, new: int) -> Iterator[Samples
         """New samples from `done` on, up to `count`."""
         places = np.arange(done, count)
         around = np.lib.stride_tricks.sliding_window_view(kept, 2 * reach + 1)
+        if up > MANY:  # hardly two new samples lie alike between the old ones
+            index = places * down // up - reach - first
+            rows = np.split(np.arange(len(places)), range(MANY, len(places), MANY))
+            mixed = [(around[index[r]] * table[places[r] % up]).sum(1) for r in rows]
+            return np.concatenate(mixed).astype(np.float32)
         out = np.empty(len(places), np.float32)
         for phase in range(min(up, len(places))):
             own = places[phase::up]

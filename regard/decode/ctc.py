@@ -6,6 +6,9 @@ words along the places in order (Graves et al. 2006).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 import torch
 from torch import Tensor
 
@@ -22,21 +25,20 @@ class CtcStepper:
     handful of calls however long the sound is.
     """
 
-    def __init__(self, scores: Tensor, lengths: Tensor, copies: int, blank: int, eos: int) -> None:
-        """scores (B, S, V), lengths (B,); each row is written `copies` times."""
-        self.blank, self.eos = blank, eos
+    def __init__(self, scores: Tensor, lengths: Tensor, copies: int, eos: int) -> None:
+        """scores (B, S, V + 1), of which the last is of nothing; lengths (B,); each row is written
+        `copies` times, side by side."""
+        self.copies, self.eos = copies, eos
         logs = scores.double().log_softmax(-1)
         beyond = torch.arange(logs.shape[1], device=logs.device) >= lengths[:, None]  # (B, S)
         # Behind the end there is nothing for certain, so that the last place tells of the whole.
         logs = logs.masked_fill(beyond[..., None], NEVER / logs.shape[1])
-        logs[..., blank] = logs[..., blank].masked_fill(beyond, 0.0)
-        self.logs, self.chances = logs, logs.exp()
-        rows = torch.arange(len(logs), device=logs.device)
-        self.sources = rows.repeat_interleave(copies)  # (R,)
-        self.silence = logs[..., blank].cumsum(1)  # (B, S)
+        logs[..., -1] = logs[..., -1].masked_fill(beyond, 0.0)
+        self.silence = logs[..., -1].cumsum(1)  # (B, S)
+        self.logs, self.chances = logs[..., :-1], logs[..., :-1].exp()  # (B, S, V)
         # Before the first word: nothing so far.
-        self.on_word = torch.full_like(self.silence, NEVER)[self.sources]  # (R, S)
-        self.on_blank = self.silence[self.sources]
+        self.on_blank = self.silence.repeat_interleave(copies, 0)  # (R, S)
+        self.on_word = torch.full_like(self.on_blank, NEVER)
         self.total = torch.zeros_like(self.on_blank[:, 0])  # (R,) of all texts that begin so
         self.length = 0
 
@@ -46,20 +48,24 @@ class CtcStepper:
         if self.length:
             self.extend(written[:, -2], last)
         self.length += 1
-        logs = self.logs[self.sources]
-        chances = self.chances[self.sources]  # (R, S, V)
         begun = self.before(last if self.length > 1 else None)  # (R, S) to go on from, by others
         peak = begun.amax(1, keepdim=True)
-        found = ((begun - peak).exp()[:, None] @ chances)[:, 0]  # (R, V)
-        scores = found.clamp_min(1e-300).log() + peak
+        groups = (begun - peak).exp().unflatten(0, (-1, self.copies))  # (B, copies, S)
+        scores = (groups @ self.chances).flatten(0, 1).clamp_min(1e-300).log() + peak  # (R, V)
         if self.length > 1:  # the same word again must be told apart by a blank
-            own = logs.gather(2, last[:, None, None].expand(-1, logs.shape[1], 1))[..., 0]
-            again = (shifted(self.on_blank) + own).logsumexp(1)
+            again = (shifted(self.on_blank) + self.along(last)).logsumexp(1)
             scores.scatter_(1, last[:, None], again[:, None])
         scores[:, self.eos] = torch.logaddexp(self.on_word[:, -1], self.on_blank[:, -1])
-        scores[:, self.blank] = NEVER
         self.scores = scores
-        return (scores - self.total[:, None]).float()
+        told: Tensor = (scores - self.total[:, None]).float()
+        return told
+
+    def along(self, words: Tensor) -> Tensor:
+        """How likely a word of each row is at every place.  (R,) -> (R, S)"""
+        sources = torch.arange(len(words), device=words.device) // self.copies
+        places = torch.arange(self.logs.shape[1], device=words.device)
+        found: Tensor = self.logs[sources[:, None], places, words[:, None]]
+        return found
 
     def before(self, last: Tensor | None) -> Tensor:
         """The text so far told by the place before: where another word can begin.  -> (R, S)"""
@@ -69,23 +75,26 @@ class CtcStepper:
     def extend(self, before: Tensor, word: Tensor) -> None:
         """The text is one word longer.  (R,), (R,)"""
         first = self.length == 1
-        own = self.logs[self.sources].gather(
-            2, word[:, None, None].expand(-1, self.logs.shape[1], 1)
-        )[..., 0]  # (R, S)
         ready = self.before(None if first else before)
         same = (word == before)[:, None] & (not first)
         ready = torch.where(same, shifted(self.on_blank), ready)
         # r_t = (r_{t-1} + ready_t) p_t, of which the sum of logarithms is taken out.
-        along = own.cumsum(1)
+        along = self.along(word).cumsum(1)
         self.on_word = along + (ready - shifted(along, 0.0)).logcumsumexp(1)
-        quiet = self.silence[self.sources]
+        quiet = self.silence.repeat_interleave(self.copies, 0)
         began = shifted(self.on_word) - shifted(quiet, 0.0)
         self.on_blank = quiet + began.logcumsumexp(1)
         self.total = self.scores.gather(1, word[:, None])[:, 0]
 
     def select(self, rows: Tensor) -> None:
-        self.sources, self.on_word, self.on_blank, self.total, self.scores = (
-            x[rows] for x in (self.sources, self.on_word, self.on_blank, self.total, self.scores)
+        """Rows go on from others of their sound; sounds whose rows are all gone are put away."""
+        if len(rows) != len(self.total):
+            sounds = rows[:: self.copies] // self.copies
+            self.silence, self.logs, self.chances = (
+                x[sounds] for x in (self.silence, self.logs, self.chances)
+            )
+        self.on_word, self.on_blank, self.total, self.scores = (
+            x[rows] for x in (self.on_word, self.on_blank, self.total, self.scores)
         )
 
 
@@ -94,19 +103,21 @@ def shifted(x: Tensor, first: float = NEVER) -> Tensor:
     return torch.cat((torch.full_like(x[:, :1], first), x[:, :-1]), 1)
 
 
-def best_path(scores: Tensor, lengths: Tensor, blank: int) -> list[Hypothesis]:
-    """The likeliest at every place, repeats taken together, without the blanks.  (B, S, V), (B,)
+def best_path(
+    scores: Tensor, lengths: Tensor, never: Sequence[int], longest: Tensor
+) -> list[Hypothesis]:
+    """The likeliest at every place, repeats taken together, without the blanks, which are the last
+    entry.  (B, S, V + 1), (B,), entries that are not written, (B,) tokens at most
 
     What it is worth is the likelihood of that one way to tell it.
     """
-    logs, tokens = scores.float().log_softmax(-1).max(-1)  # (B, S)
+    blank = scores.shape[-1] - 1
+    logs = scores.float().log_softmax(-1)
+    logs[..., list(never)] = float("-inf")
+    gains, tokens = logs.max(-1)  # (B, S)
     found = []
-    for row, gains, length in zip(tokens.tolist(), logs.tolist(), lengths.tolist(), strict=True):
-        row = row[:length]
-        ids = [
-            token
-            for place, token in enumerate(row)
-            if token != blank and (place == 0 or token != row[place - 1])
-        ]
-        found.append(Hypothesis(ids, sum(gains[:length]), True))
+    fields = (tokens, gains, lengths, longest)
+    for row, each, length, most in zip(*(x.tolist() for x in fields), strict=True):
+        ids = [token for token, _ in groupby(row[:length]) if token != blank]
+        found.append(Hypothesis(ids[:most], sum(each[:length]), len(ids) <= most))
     return found

@@ -55,7 +55,7 @@ def pegasus_settings(config: Config, names: set[str]) -> TransformerSettings:
 def config(s: TransformerSettings) -> Config:
     must(s.position in ("halves", "sinusoid"), f"model.position={s.position!r}")
     must(s.residual in ("pre", "post"), f"model.residual={s.residual!r}")
-    must_be(s, norm="layer", score="scaled-dot", tie="all")
+    must_be(s, norm="layer", score="scaled-dot", tie="all", scale_embedding=True)
     both = {"layers": s.depth, "attention_heads": s.heads, "ffn_dim": s.hidden}
     return {
         "model_type": "marian" if s.residual == "post" else "pegasus",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -42,7 +43,7 @@ def arrays(path: Path) -> tuple[str, dict[str, Array]]:
                 kind, length = numbers(file, "<BI")
                 dtype = np.dtype(DTYPES[kind])
                 offset = file.tell()
-                whole = int(np.prod([*map(int, shape), dtype.itemsize], dtype=np.float64))
+                whole = math.prod((*shape, dtype.itemsize))
                 if whole != length or offset + length > size:
                     raise ValueError(f"'{name}' does not lie in it")
                 found[name] = Array(shape, dtype.str, offset)

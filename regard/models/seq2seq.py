@@ -124,7 +124,7 @@ class Seq2Seq(Model):
     Settings = Seq2SeqSettings
     reads = DOORS  # whatever has a door
     answers = (Words,)
-    doors = ("source", "target")
+    doors, heads = ("source", "target"), ("ctc",)
     encoder_names: ClassVar[Mapping[str, str]] = {"embedding": "source"}
     earlier: ClassVar[Mapping[str, str]] = {
         "source.weight": "source.tokens.weight",
@@ -164,8 +164,8 @@ class Seq2Seq(Model):
         # Whether a step needs what the one before it came to.
         self.by_step = s.feed != "none" or bool(s.coverage)
         self.dropout = nn.Dropout(s.dropout)
-        # Nothing is ever written as padding, so that is what stands between words here.
-        self.ctc = Output(s.hidden, sizes.target, bias=True) if s.ctc else None
+        # One entry more, the last: nothing is told here.
+        self.ctc = Output(s.hidden, sizes.target + 1, bias=True) if s.ctc else None
 
     def states(self, batch: Batch[Tensors, Words]) -> ModelOutput:
         """All steps at once where none needs what the one before it came to."""

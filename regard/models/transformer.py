@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -75,7 +76,7 @@ class Transformer(Model):
     Settings = TransformerSettings
     reads = DOORS  # whatever has a door
     answers = (Words,)
-    doors, stacks = ("source", "target"), ("encoder", "decoder")
+    doors, stacks, heads = ("source", "target"), ("encoder", "decoder"), ("ctc",)
     encoder_names: ClassVar[Mapping[str, str]] = {
         "embedding": "source",
         "blocks": "encoder",
@@ -92,6 +93,10 @@ class Transformer(Model):
         s = settings
         # The longest sequence that can be placed; None: any.
         self.longest = s.positions if s.position == "learned" else None
+        room, places = s.source_positions or s.positions, math.prod(sizes.grid)
+        assert s.position != "learned" or places <= room, (
+            f"what is read may have {places} places, but model.source_positions tells {room} apart"
+        )
         self._turns = POSITIONS[s.position].turns
         place = self._position(s.source_positions)
         scale = None if s.scale_embedding else 1.0
@@ -112,8 +117,8 @@ class Transformer(Model):
         final = RESIDUALS[s.residual].final
         self.encoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
         self.decoder_norm = NORMS[s.norm](s.width) if final else nn.Identity()
-        # Nothing is ever written as padding, so that is what stands between words here.
-        self.ctc = Output(s.width, sizes.target, bias=True) if s.ctc else None
+        # One entry more, the last: nothing is told here.
+        self.ctc = Output(s.width, sizes.target + 1, bias=True) if s.ctc else None
 
     def states(self, batch: Batch[Tensors, Words]) -> ModelOutput:
         memory, memory_mask = self.encode(batch.read)

@@ -53,7 +53,7 @@ class ConformerBlock(Block):
         norm: nn.Module,
     ) -> None:
         super().__init__(attention, feedforward(), residual)
-        self.first, self.first_residual = feedforward(), residual()
+        self.feedforward_first, self.first_residual = feedforward(), residual()
         self.convolution, self.convolution_residual = convolution, residual()
         self.norm = norm
 
@@ -70,7 +70,7 @@ class ConformerBlock(Block):
     ) -> Tensor:
         assert not causal and memory is None, "a Conformer's block reads, it does not write"
         look = partial(self.attention, mask=mask, bias=bias, positions=positions)
-        x = self.first_residual(x, lambda y: self.first(y) / 2)
+        x = self.first_residual(x, lambda y: self.feedforward_first(y) / 2)
         x = self.attention_residual(x, look)
         x = self.convolution_residual(x, partial(self.convolution, mask=mask))
         x = self.feedforward_residual(x, lambda y: self.feedforward(y) / 2)

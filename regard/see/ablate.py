@@ -12,7 +12,7 @@ from ..decode import Settings as Decode
 from ..errors import InputError
 from ..parts.watch import attentions, silence
 from ..tasks import Prediction
-from ..tasks.task import Traces, WritesText
+from ..tasks.task import Traces
 from ..training.run import Run
 from .capture import head_count
 
@@ -62,7 +62,7 @@ def measure(
         value = scores.get(task.metric)
     elif said.probabilities is not None:
         value = math.log(max(said.probabilities.get(answer, 0.0), 1e-12))
-    elif isinstance(task, Traces) and isinstance(task, WritesText):
+    elif isinstance(task, Traces) and task.looks_at_answer:
         batch, _ = task.trace(given, answer)
         with torch.inference_mode():
             logs = run.model(batch.to(run.device))[0].float().log_softmax(-1).cpu()

@@ -140,7 +140,7 @@ def look(
     task = run.task
     if not isinstance(task, Traces):
         raise InputError(f"a run for the task {run.recipe.task_kind} cannot be looked into.")
-    given = run.given(source)
+    given = task.looked_at(run.given(source))
     if target is None:
         target = ""
         if run.task.looks_at_answer:
@@ -279,21 +279,18 @@ def fitting(
     longest = max((len(axis.names) for axis in sides.values()), default=0)
     each = len(heads) if heads is not None else head_count(run)
 
-    def kinds(name: str) -> tuple[str, ...]:
+    def shown(name: str) -> list[Axis]:
+        """What its rows and columns stand for, where the task says so."""
         told = run.model.looks.get(re.sub(r"\d+", "*", name), ())
-        return tuple(sides[one].kind for one in told if isinstance(one, str) and one in sides)
-
-    sizes = {axis.kind: len(axis.names) for axis in sides.values()}
+        return [sides[one] for one in told if isinstance(one, str) and one in sides]
 
     def amount(names: Sequence[str]) -> int:
-        shapes = [[sizes[kind] for kind in kinds(name)] for name in names]
-        return sum(
-            each * math.prod(shape if len(shape) == 2 else (longest, longest)) for shape in shapes
-        )
+        sizes = [[len(axis.names) for axis in shown(name)] for name in names]
+        return sum(each * (math.prod(s) if len(s) == 2 else longest**2) for s in sizes)
 
     names = every
     if layers is None and amount(every) > most:
-        names = [name for name in every if kinds(name) != ("frames", "frames")]
+        names = [n for n in every if [axis.kind for axis in shown(n)] != ["frames", "frames"]]
     if (count := amount(names)) > most:
         raise InputError(
             f"input: {count:,} weights would be looked at, but at most {most:,} may; choose "

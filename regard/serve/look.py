@@ -22,10 +22,10 @@ async def into(one: ServedRun, asked: schema.Attention, limits: ServerLimits) ->
             f"model: {one.name} is a {one.run.recipe.model_kind}, which has no attention to see."
         )
     decode, target = one.decode_settings(asked.parameters), asked.target
-    given = await asyncio.to_thread(one.task.gives.accept, asked.input)
+    given = one.task.looked_at(await asyncio.to_thread(one.task.gives.accept, asked.input))
     seed = {"seed": decode.seed} if one.writes and decode.kind == "sample" else {}
     if target is None and one.task.looks_at_answer:
-        (answer,) = await one.predict([asked.input], {**asked.parameters, **seed})
+        (answer,) = await one.predict([given], {**asked.parameters, **seed})
         target = answer["output"]
 
     def work() -> Iterator[None]:

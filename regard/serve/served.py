@@ -21,7 +21,7 @@ from ..decode.engine import Done, Engine, Request, Token
 from ..errors import InputError
 from ..see.run import Run
 from ..tasks.growing import Growing
-from ..tasks.task import WritesText
+from ..tasks.task import TakesTurns, WritesText
 from ..tasks.writer import as_prompt
 from ..tasks.writing import GREEDY
 from ..text import Text
@@ -340,7 +340,10 @@ class ServedRun:
         def work() -> Iterator[None]:
             for first in range(0, len(inputs), TOGETHER):
                 some = inputs[first : first + TOGETHER]
-                found = self.task.predict(self.run.model, some, decode, longest, first + 1)
+                if isinstance(self.task, TakesTurns):
+                    found = yield from self.task.turns(self.run.model, some, decode)
+                else:
+                    found = self.task.predict(self.run.model, some, decode, longest, first + 1)
                 answers.extend(answer.json() for answer in found)
                 yield
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -44,7 +43,7 @@ def checked(asked: schema.Transcription) -> dict[str, object]:
         warmth = float(asked.temperature or 0)
     except ValueError as error:
         raise InputError("temperature: must be a number.") from error
-    if not 0 <= warmth <= 2 or math.isnan(warmth):
+    if not 0 <= warmth <= 2:
         raise InputError("temperature: must be from 0 to 2.")
     timed = asked.response_format in ("srt", "vtt", "verbose_json")
     parameters: dict[str, object] = {"timestamps": "always"} if timed else {}

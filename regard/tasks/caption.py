@@ -116,8 +116,10 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """All captions of a picture, one after the other, each with its end."""
-        return {"pixels": self.eye.field, "captions": ids_below(self.target.size)}
+        """All captions of a picture, one after the other, each with its end; `example`: which of
+        the examples it is, for some cannot be read."""
+        captions = ids_below(self.target.size)
+        return {"pixels": self.eye.field, "captions": captions, "example": Field("int64")}
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -126,9 +128,11 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
     def encode(
         self, examples: Examples[Captioned], longest: int, faults: Faults
     ) -> Iterator[Chunk]:
+        number = -1
         for some in chunks(examples, 256):
-            kept: dict[str, list[Any]] = {"pixels": [], "captions": []}
+            kept: dict[str, list[Any]] = {name: [] for name in self.fields}
             for example in some:
+                number += 1
                 try:
                     pixels = self.eye.encode(example.content)
                 except PictureError as error:
@@ -144,6 +148,7 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
                     continue
                 kept["pixels"].append(pixels)
                 kept["captions"].append([i for ids in rows for i in (*ids, self.target.eos)])
+                kept["example"].append([number])
             yield kept
 
     def captions(self, store: Store, row: int) -> list[list[int]]:
@@ -241,12 +246,12 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
         self, model: Model, data: Data, decode: Decode, count: int
     ) -> tuple[list[str], list[list[str]]]:
         """The first pictures' answers and references, as they stand in the file."""
-        assert len(data.examples) == data.store.rows, "a row must be its example's"
         rows = range(min(count, data.store.rows))
         pixels = [self.eye.read(data.store, np.array([row]), None)[0] for row in rows]
         given = [GivenPicture(np.zeros((3, 1, 1), np.uint8), "") for _ in rows]
         found = self.write(model, given, pixels, [self.picture.patches] * len(rows), decode)
-        return [a.output for a in found], [data.examples[row].captions for row in rows]
+        own = [data.examples[data.store.row("example", row)[0]] for row in rows]
+        return [a.output for a in found], [example.captions for example in own]
 
     def quick_scores(self, model: Model, data: Data, decode: Decode, count: int) -> Scores:
         outputs, references = self.answers(model, data, replace(decode, **GREEDY), count)

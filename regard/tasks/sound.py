@@ -66,13 +66,15 @@ class SoundSettings:
     band_masks: Annotated[int, Ge(0), Le(100), "in training, groups of bands that are hidden"] = 0
     band_mask: Annotated[int, Ge(0), Le(512), "bands of such a group at most"] = 15
     longest: Annotated[
-        float, Gt(0), Le(3600), "seconds that are answered at once; what is longer is cut"
+        float, Ge(1), Le(3600), "seconds that are answered at once; what is longer is cut"
     ] = 30.0
     fill: Annotated[bool, "what is shorter than that is filled up with silence"] = False
 
     def __post_init__(self) -> None:
         if not self.speeds:
             raise RecipeError("sound.speeds: there must be one at least; 1.0 is as it was.")
+        if self.hop > self.window:
+            raise RecipeError("sound.hop must be at most sound.window: between frames is nothing.")
         if self.samples < 2 or self.step < 1:
             raise RecipeError(
                 f"sound.window and sound.hop: at a rate of {self.rate} they must be some samples "
@@ -137,8 +139,13 @@ class SoundForm:
     def as_array(self, sent: Sequence[object], number: int) -> GivenSound:
         """Samples and their rate."""
         samples, rate = sent if len(sent) == 2 else (None, None)
-        fine = isinstance(samples, np.ndarray) and samples.ndim == 1 and len(samples)
-        if not fine or not isinstance(rate, int) or not 1000 <= rate <= 400_000:
+        fine = (
+            isinstance(samples, np.ndarray)
+            and samples.ndim == 1
+            and len(samples)
+            and samples.dtype.kind in "if"
+        )
+        if not fine or not isinstance(rate, int | np.integer) or not 1000 <= rate <= 400_000:
             raise InputError(
                 f"input {number}: a sound in Python is a path, or an array of samples (N,) and its "
                 "rate, such as (samples, 16000)."
@@ -149,7 +156,7 @@ class SoundForm:
         samples = samples.astype(np.float32)
         if not np.isfinite(samples).all():
             raise InputError(f"input {number}: samples must be numbers.")
-        return GivenSound(resample(samples, rate, self.rate), "sound")
+        return GivenSound(resample(samples.clip(-1, 1), int(rate), self.rate), "sound")
 
     def decoded(self, content: bytes, name: str, number: int, most: float = SECONDS) -> GivenSound:
         try:
@@ -174,7 +181,9 @@ class HasSound(Protocol):
 
 def sizes_of(sound: SoundSettings) -> Sizes:
     """Of what is read; a task adds what is asked."""
-    return Sizes(0, 0, False, 0, Frames, item=(sound.bands,), stem=sound.stem)
+    frames = sound.most // sound.step + (sound.loudness != "whisper")
+    places = -(-frames // FRAME_STEMS[sound.stem].stride)
+    return Sizes(0, 0, False, 0, Frames, item=(sound.bands,), grid=(places,), stem=sound.stem)
 
 
 class Spread:
@@ -326,7 +335,8 @@ class Ear:
         return resample(samples, speed, FASTER)
 
     def hide(self, frames: Tensor, u: NDArray[np.float64]) -> None:
-        """Some stretches and some bands become their mean (Park et al. 2019).  (S, F)"""
+        """Some stretches and some bands become zero, which is their mean where they are normalised
+        (Park et al. 2019).  (S, F)"""
         sound = self.sound
         masks = [(0, sound.time_mask)] * sound.time_masks + [
             (1, sound.band_mask)
@@ -349,8 +359,9 @@ class Ear:
             begin = max(first + most // 2, last - round(QUIET * self.sound.rate))
             end = begin + (last - begin) // step * step
             loud = np.square(samples[begin:end]).reshape(-1, step).mean(1)
-            smooth = np.convolve(loud, np.ones(9) / 9, "same")
-            cut = begin + int(smooth.argmin()) * step
+            wide = min(9, len(loud))
+            smooth = np.convolve(loud, np.ones(wide) / wide, "valid")
+            cut = begin + (int(smooth.argmin()) + wide // 2) * step
             found.append((first, samples[first:cut]))
             first = cut
         return [*found, (first, samples[first:])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
@@ -21,11 +21,11 @@ from ..data.read import Faults
 from ..data.sounds import Samples, Sound, SoundError
 from ..data.sounds import read as read_sounds
 from ..data.store import Chunk, Field, Store, ids_below
-from ..decode import Hypothesis, Limits, follow, with_cuda_graphs
+from ..decode import POLICIES, Hypothesis, Limits, follow, with_cuda_graphs
 from ..decode import Settings as Decode
 from ..decode.beam import Beam
 from ..decode.ctc import CtcStepper, best_path
-from ..decode.policy import Choosing, Policy
+from ..decode.policy import Policy
 from ..decode.stepper import Beside, Joined, Stepper, Together
 from ..errors import InputError, RunError
 from ..model import Model
@@ -39,7 +39,7 @@ from .prediction import Prediction
 from .sound import Ear, GivenSound, Norm, SoundForm, SoundSettings, as_batch, sizes_of
 from .task import Axis, Measured, Rng, Scores, Sections
 from .writer import ContinuationTask, as_prompt
-from .writing import GREEDY, WritesTarget
+from .writing import GREEDY, WritesTarget, drained
 
 USUAL = 400, 20  # frames and tokens of a sound, to reckon with
 SIGNS = re.compile(r"[^\w\s']")
@@ -103,6 +103,12 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         # What a text without moments begins with.
         self.opening = self.prompt if without is None else [*self.prompt, without]
 
+        odd = [i for i in (*settings.never, *settings.never_first) if not 0 <= i < target.size]
+        if odd:
+            raise RunError(
+                f"task.never: an entry must be from 0 to {target.size - 1}, but one is {odd[0]}."
+            )
+
     def entry(self, name: str) -> int:
         found: int | None = self.target.tokenizer.token_to_id(name)
         if found is None:
@@ -136,10 +142,6 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
     @classmethod
     def usual_sizes(cls, settings: SpeechSettings, sections: Sections) -> Sizes:
         return replace(sizes_of(sections["sound"]), target=sections["text"].size, asked=Words)
-
-    @classmethod
-    def longest_read(cls, settings: SpeechSettings, sections: Sections) -> tuple[str, int]:
-        return "a word", 1  # a sound's places are another matter than a text's
 
     @property
     def texts(self) -> Mapping[str, Text]:
@@ -193,7 +195,9 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        return {**self.ear.fields, "text": ids_below(self.target.size)}
+        """`example`: which of the examples it is, for some cannot be read."""
+        text = ids_below(self.target.size)
+        return {**self.ear.fields, "text": text, "example": Field("int64")}
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -204,11 +208,13 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
 
     def encode(self, examples: Examples[Sound], longest: int, faults: Faults) -> Iterator[Chunk]:
         norms = self.ear.speakers(examples) if "norm" in self.ear.fields else None
+        number = -1
         for some in chunks(examples, 64):
             kept: dict[str, list[Any]] = {name: [] for name in self.fields}
             for example, ids in zip(
                 some, self.target.encode([one.text for one in some]), strict=True
             ):
+                number += 1
                 try:
                     samples = self.ear.encode(example.content)
                 except SoundError as error:
@@ -225,6 +231,7 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
                     continue
                 kept["samples"].append(samples)
                 kept["text"].append(ids)
+                kept["example"].append([number])
                 if norms is not None:
                     kept["norm"].append(norms[example.speaker][None])
             yield kept
@@ -244,9 +251,10 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
     ) -> Iterator[Batch[Frames, Words]]:
-        """Every row once, the longest first."""
-        for rows in longest_first(self.lengths(store).max(1), budget):
-            yield self.batch(store, rows)
+        """Every row once that is answered at once, the longest first."""
+        short = np.flatnonzero(store.lengths("samples") <= self.sound.most)
+        for rows in longest_first(self.lengths(store).max(1)[short], budget):
+            yield self.batch(store, short[rows])
 
     @staticmethod
     def sample_batch(
@@ -270,6 +278,11 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         longest: int,
         first: int = 1,
     ) -> list[Prediction]:
+        return drained(self.turns(model, inputs, decode))
+
+    def turns(
+        self, model: Model, inputs: Sequence[GivenSound], decode: Decode
+    ) -> Generator[None, None, list[Prediction]]:
         return self.recognise(model, inputs, [None] * len(inputs), decode)
 
     def recognise(
@@ -278,19 +291,22 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         inputs: Sequence[GivenSound],
         norms: Sequence[Norm | None],
         decode: Decode,
-    ) -> list[Prediction]:
-        """An answer to each sound, of which there are several windows where it is long."""
+    ) -> Generator[None, None, list[Prediction]]:
+        """An answer to each sound, of which there are several windows where it is long; where it
+        yields, another may use the model."""
         found: dict[int, Prediction] = {}
         windows: dict[int, list[Window]] = {}
         for i, (given, norm) in enumerate(zip(inputs, norms, strict=True)):
             if self.tells_moments(given.samples, decode):
-                found[i] = self.by_moments(model, given, decode)
+                found[i] = yield from self.by_moments(model, given, norm, decode)
             else:
                 windows[i] = self.windows(given.samples, norm)
         stride = FRAME_STEMS[self.sound.stem].stride
         every = [(inputs[i], window.frames) for i, some in windows.items() for window in some]
         sizes = [frames.width // stride + 1 for _, frames in every]
-        told = self.write(model, [g for g, _ in every], [f for _, f in every], sizes, decode)
+        told = yield from self.write_in_turns(
+            model, [g for g, _ in every], [f for _, f in every], sizes, decode
+        )
         for i, some in windows.items():
             own, told = told[: len(some)], told[len(some) :]
             found[i] = joined(some, own)
@@ -309,7 +325,9 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         wish, is_long = decode.timestamps, len(samples) > self.sound.most
         return bool(self.moments) and (wish == "always" or (wish == "long" and is_long))
 
-    def by_moments(self, model: Model, given: GivenSound, decode: Decode) -> Prediction:
+    def by_moments(
+        self, model: Model, given: GivenSound, norm: Norm | None, decode: Decode
+    ) -> Generator[None, None, Prediction]:
         """A sound of any length: each window begins where the last piece of the one before ended
         (Radford et al. 2022, section 3.8)."""
         began, sound, hop = time.perf_counter(), self.sound, self.sound.hop
@@ -318,7 +336,7 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         last, most = len(given.samples) // sound.step, round(sound.longest / hop)
         segments, score, place = list[tuple[float, float, str]](), 0.0, 0
         while place < last:
-            heard = as_batch([self.ear.normed(whole[place : place + most], None)])
+            heard = as_batch([self.ear.normed(whole[place : place + most], norm)])
             batch, limits = self.begin(model, [heard], decode, moments=True)
             (answers,) = self.search(model, batch, limits, decode)
             ids = answers[0].ids if answers else []
@@ -330,6 +348,7 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
                     begin, stop = (round(place * hop + moment, 2) for moment in (start, end))
                     segments.append((begin, stop, said.strip()))
             place += max(round(after / hop), 1)
+            yield
         output = " ".join(text for _, _, text in segments)
         seconds = time.perf_counter() - began
         name = self.gives.show(given)
@@ -347,6 +366,8 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         batch = Batch(read, self.words([[] for _ in rows])).to(device)
         prompt = self.prompt if moments else self.opening
         most = min(decode.max_new_tokens, (model.longest or ANY) - len(prompt))
+        if self.language is not None and self.language.model.longest is not None:
+            most = min(most, self.language.model.longest - len(self.language.first))
         longest = torch.full((len(batch),), most, device=device)
         told = torch.tensor([prompt] * len(batch), device=device)
         rule = MomentRule(self.moments, self.target.eos) if moments else None
@@ -380,7 +401,7 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         if decode.kind == "beam":
             policy = Beam(limits, decode, sums=not alone)
         else:
-            policy = Choosing(limits, decode)
+            policy = POLICIES[decode.kind](limits, decode)
         attention = Together(quick, batch, policy.copies, limits.prompt)
         if alone:
             return follow(policy, attention)
@@ -393,8 +414,9 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
                     "set it to 0."
                 )
             if weight == 1 and decode.kind == "greedy" and self.language is None:
-                return [[one] for one in best_path(*heard, text.pad)]
-            ctc = CtcStepper(*heard, policy.copies, text.pad, text.eos)
+                never = [*limits.banned, text.eos]
+                return [[one] for one in best_path(*heard, never, limits.longest)]
+            ctc = CtcStepper(*heard, policy.copies, text.eos)
             parts.append((weight, ctc))
         if self.language is not None:
             own, first = self.language
@@ -406,9 +428,13 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
     def trace(self, given: GivenSound, target: str) -> tuple[Batch[Frames, Words], dict[str, Axis]]:
         """The first window of a sound, with what is said in it."""
         ids, sides = self.written_axes(target)
-        first = GivenSound(self.ear.windows(given.samples)[0][1], given.name)
+        first = self.looked_at(given)
         batch = Batch(self.ear.given([first]), self.words([ids]))
         return batch, {"source": self.ear.axis(first), **sides}
+
+    def looked_at(self, given: GivenSound) -> GivenSound:
+        """Its first window."""
+        return GivenSound(self.ear.windows(given.samples)[0][1], given.name)
 
     def as_given(self, example: Sound) -> GivenSound:
         return SoundForm(self.sound.rate).decoded(example.content, example.name, 1)
@@ -422,13 +448,16 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
         self, model: Model, data: Data, decode: Decode, count: int
     ) -> tuple[list[str], list[str]]:
         """The first sounds' answers and what is right, as the vocabulary sees it."""
-        assert len(data.examples) == data.store.rows, "a row must be its example's"
-        rows = range(min(count, data.store.rows))
-        given = [GivenSound(self.ear.samples(data.store, row), "") for row in rows]
-        norms = [self.ear.norm_of(data.store, row) for row in rows]
-        found = self.recognise(model, given, norms, decode)
-        right = [self.target.normalise(data.examples[row].text) for row in rows]
-        return [a.output for a in found], right
+        outputs: list[str] = []
+        right: list[str] = []
+        for some in chunks(range(min(count, data.store.rows)), 256):
+            given = [GivenSound(self.ear.samples(data.store, row), "") for row in some]
+            norms = [self.ear.norm_of(data.store, row) for row in some]
+            found = drained(self.recognise(model, given, norms, decode))
+            outputs += [one.output for one in found]
+            examples = [data.examples[data.store.row("example", row)[0]] for row in some]
+            right += [self.target.normalise(one.text) for one in examples]
+        return outputs, right
 
     def rates(self, outputs: Sequence[str], right: Sequence[str]) -> tuple[ErrorRate, ErrorRate]:
         words, letters = ErrorRate(), ErrorRate()

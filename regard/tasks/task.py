@@ -7,7 +7,7 @@ asked for with `isinstance`; nobody asks for a task's name.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -53,7 +53,10 @@ class Axis(NamedTuple):
         """The same for a model that has taken several frames of a sound together."""
         if self.kind != "frames" or len(self.names) <= count:
             return self
-        return self._replace(names=self.names[:: -(-len(self.names) // count)], shape=(count,))
+        stride = 2  # a pyramid halves as often as it must
+        while -(-len(self.names) // stride) > count:
+            stride *= 2
+        return self._replace(names=self.names[::stride][:count], shape=(count,))
 
 
 class Measured(NamedTuple):
@@ -175,6 +178,10 @@ class Task(Protocol[S, R, P]):
     ) -> list[Prediction]:
         """An answer to each input; messages count from `first`."""
 
+    def looked_at(self, given: Any) -> Any:
+        """What of an input can be looked into at once."""
+        return given
+
     @abstractmethod
     def example(self, examples: Examples[R], longest: int | None = None) -> str:
         """Something to try, as it would be typed; "" where there is nothing."""
@@ -283,6 +290,16 @@ class Imports(Protocol):
         labels: list[str],
         config: Mapping[str, object],
     ) -> AnyTask: ...
+
+
+@runtime_checkable
+class TakesTurns(Protocol):
+    """An answer of it may take long, in which others have their turn."""
+
+    def turns(
+        self, model: Model, inputs: Sequence[Any], decode: Decode
+    ) -> Generator[None, None, list[Prediction]]:
+        """The same as `predict`; where it yields, others may use the model."""
 
 
 @runtime_checkable

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from .growing import cut_at
 from .prediction import Prediction
 from .task import Axis, P, R, Rng, S, Sections, Task
 
+T = TypeVar("T")
 GREEDY: dict[str, Any] = {
     "kind": "greedy",
     "num_return_sequences": 1,
@@ -36,6 +37,16 @@ GREEDY: dict[str, Any] = {
     "min_p": 0.0,
     "typical_p": 1.0,
 }
+
+
+def drained(turns: Generator[None, None, T]) -> T:
+    """What comes of it, without a pause."""
+    while True:
+        try:
+            next(turns)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 class WritesTarget(Task[S, R, P]):
@@ -88,6 +99,17 @@ class WritesTarget(Task[S, R, P]):
         decode: Decode,
     ) -> list[Prediction]:
         """An answer to each of what `begin` takes; what has no size has an empty one."""
+        return drained(self.write_in_turns(model, inputs, reads, sizes, decode))
+
+    def write_in_turns(
+        self,
+        model: Model,
+        inputs: Sequence[Any],
+        reads: Sequence[Any],
+        sizes: Sequence[int],
+        decode: Decode,
+    ) -> Generator[None, None, list[Prediction]]:
+        """The same, a batch at a time."""
         show = self.gives.show
         answers = [Prediction(show(given), "", 0.0, seconds=0.0) for given in inputs]
         order = sorted((i for i, size in enumerate(sizes) if size), key=lambda i: sizes[i])
@@ -101,6 +123,7 @@ class WritesTarget(Task[S, R, P]):
             seconds = time.perf_counter() - began
             for i, hypotheses in zip(rows, found, strict=True):
                 answers[i] = self.answer(inputs[i], reads[i], hypotheses, decode, seconds)
+            yield
         return answers
 
     def search(

@@ -131,7 +131,7 @@ class HeardLoss(TokenLoss):
             return logs.sum()
         found: Tensor = F.ctc_loss(
             logs.transpose(0, 1), asked.labels, heard.lengths, asked.lengths - 1,  # without its end
-            reduction="sum", zero_infinity=True,
+            blank=logs.shape[-1] - 1, reduction="sum", zero_infinity=True,
         )  # fmt: skip
         return found
 

@@ -264,6 +264,10 @@ def check_fit(recipe: Recipe, model: Model) -> None:
             f"task.cut=documents needs a model that keeps packed texts apart, which "
             f"{recipe.model_kind} does not; use windows or stream."
         )
+    if recipe.decode.ctc_weight and not vars(recipe.model).get("ctc"):
+        raise RecipeError(
+            "decode.ctc_weight: there is no CTC to ask where model.ctc is false; set it to 0."
+        )
     text = recipe.sections.get("text")
     if text is not None and text.dropout and not kind.recuts:
         raise RecipeError(

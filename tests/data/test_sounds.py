@@ -52,7 +52,14 @@ def test_channels_are_mixed():
     assert np.abs(decode(as_file(np.stack((x, x), 1), 8000), 8000) - x).max() < 1e-4
 
 
-RATES = [(44100, 16000), (8000, 16000), (16000, 8000), (22050, 16000), (11025, 8000)]
+RATES = [
+    (44100, 16000),
+    (44101, 16000),
+    (8000, 16000),
+    (16000, 8000),
+    (22050, 16000),
+    (11025, 8000),
+]
 
 
 @pytest.mark.parametrize(("old", "new"), RATES)
@@ -158,3 +165,29 @@ def test_odd_rates_and_names_are_told(tmp_path):
     (tmp_path / "t.jsonl").write_text('{"audio": "a\\u0000b.wav", "text": "x"}\n')
     with pytest.raises(DataError, match="cannot be read"):
         list(read([tmp_path / "t.jsonl"], "audio", "text", "", Faults()))
+
+
+def test_names_that_two_files_have_need_their_folder(tmp_path):
+    table = "audio\ttext\n1.wav\tone\nbob/1.wav\ttwo\n2.wav\tthree\ncarol/1.wav\tfour\n"
+    files = {"all.tsv": table.encode(), "alice/1.wav": as_file(tone(8000), 8000)}
+    files |= {"bob/1.wav": as_file(tone(8000, 0.2), 8000), "bob/2.wav": as_file(tone(8000), 8000)}
+    with tarfile.open(tmp_path / "all.tar", "w") as tar:
+        for name, content in files.items():
+            about = tarfile.TarInfo(name)
+            about.size = len(content)
+            tar.addfile(about, io.BytesIO(content))
+    faults = Faults(skip=True)
+    found = list(read([tmp_path / "all.tar"], "audio", "text", "", faults))
+    assert [(one.text, len(one.content)) for one in found] == [
+        ("two", len(files["bob/1.wav"])), ("three", len(files["bob/2.wav"])),
+    ]  # fmt: skip
+    assert faults.count == 2  # whose is 1.wav?
+
+
+def test_a_sound_that_is_too_long_or_does_not_say_how_long_is_told():
+    content = bytearray(as_file(tone(8000, 2.0), 8000, "FLAC"))
+    with pytest.raises(SoundError, match="it may last 1 seconds, but lasts 2"):
+        decode(bytes(content), 8000, most=1)
+    content[21:26] = bytes([content[21] & 0xF0, 0, 0, 0, 0])  # the number of samples: not known
+    with pytest.raises(SoundError, match="its head must say how long it is"):
+        decode(bytes(content), 8000)

@@ -98,7 +98,7 @@ def search(model, batch, device):
     beam = Beam(limits, decode, sums=True)
     with torch.inference_mode():
         attention = Together(with_cuda_graphs(model, decode), batch, 4, limits.prompt)
-        ctc = CtcStepper(*attention.state.heard, 4, 0, 2)
+        ctc = CtcStepper(*attention.state.heard, 4, 2)
         return follow(beam, Joined([(0.6, attention), (0.4, ctc)]))
 
 

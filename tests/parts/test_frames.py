@@ -75,7 +75,10 @@ def test_a_block_is_the_conformers_of_transformers():
             bias = w.get(f"{name}.bias", torch.zeros_like(part.bias))
             part.bias.data.copy_(bias)
 
-    halves = (ours.first, ours.first_residual), (ours.feedforward, ours.feedforward_residual)
+    halves = (
+        (ours.feedforward_first, ours.first_residual),
+        (ours.feedforward, ours.feedforward_residual),
+    )
     for name, (feed, norm) in zip(("ffn1", "ffn2"), halves, strict=True):
         put(feed.widen, f"{name}.intermediate_dense")
         put(feed.narrow, f"{name}.output_dense")

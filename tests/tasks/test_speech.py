@@ -96,7 +96,7 @@ def test_a_wide_joint_beam_finds_the_best_of_all_texts(run, clips):
             logs = heard[0].log_softmax(-1).transpose(0, 1)
             target = torch.tensor([words], dtype=torch.long).view(1, -1)
             ctc = -torch.nn.functional.ctc_loss(
-                logs, target, heard[1], torch.tensor([length]), reduction="sum"
+                logs, target, heard[1], torch.tensor([length]), len(logs[0, 0]) - 1, "sum"
             )
             best = max(best, (0.6 * float(said) + 0.4 * float(ctc), list(words)))
     ended = next(one for one in found if one.ended)
@@ -132,8 +132,11 @@ def test_a_model_without_ctc_cannot_be_asked_for_it(clips, tmp_path):
     plain = regard.train("speech-digits", *less, "data.test=", "data.valid=", run=tmp_path / "run")
     path = str(clips[0][0])
     assert plain.predict([path])[0].input == path
-    with pytest.raises(InputError, match="this run's model has no CTC to ask"):
-        regard.load(plain.folder, "decode.ctc_weight=0.5").predict([path])
+    with pytest.raises(RecipeError, match=r"decode.ctc_weight: there is no CTC to ask"):
+        regard.load(plain.folder, "decode.ctc_weight=0.5")
+    given, decode = plain.given(path), replace(plain.recipe.decode, ctc_weight=0.5)
+    with pytest.raises(InputError, match="this run's model has no CTC to ask"):  # over HTTP, say
+        plain.task.predict(plain.model, [given], decode, 256)
 
 
 # Losses.
@@ -152,7 +155,7 @@ def test_the_loss_is_a_mean_of_attentions_and_ctcs(run):
             labels = batch.asked.labels[row, : int(batch.asked.lengths[row]) - 1]
             wanted += torch.nn.functional.ctc_loss(
                 logs[row, : lengths[row]], labels, lengths[row], torch.tensor(len(labels)),
-                reduction="sum",
+                len(logs[0, 0]) - 1, "sum",
             )  # fmt: skip
         for weight in (0.0, 0.3, 1.0):
             found = HeardLoss(ctc=weight)(run.model, batch)
@@ -353,6 +356,7 @@ ODD = {
     "nothing": (wav(np.zeros(0, np.float32)), "no sound (it has no samples)"),
     "cut off": (wav(tone(0.5))[:30], "no sound ("),
     "text": (b"hello", "no sound ("),
+    "beyond all bounds": (wav(np.full(999, 1e25, np.float32), subtype="FLOAT"), ""),
     "not numbers": (wav(np.full(99, np.nan, np.float32), subtype="FLOAT"), "must be numbers"),
 }
 
@@ -377,7 +381,8 @@ def test_arrays_and_their_refusals(run):
     found = run.task.gives.accept({"array": samples, "sampling_rate": 16000})
     near = run.task.gives.accept((tone(0.5), 16000))
     assert np.abs(found.samples - near.samples).max() < 1e-3
-    for odd in ((samples, None), (samples[None], 16000), (samples[:0], 16000), "clip.wav", 7):
+    words = np.array(["a"])
+    for odd in ((samples, None), (samples[None], 16000), (samples[:0], 16000), (words, 8000), "x"):
         with pytest.raises(InputError, match="^input 1: "):
             run.task.gives.accept(odd)
 
@@ -402,7 +407,35 @@ def test_recipes_that_cannot_be_are_told():
     with pytest.raises(RecipeError, match="sound.speeds: there must be one"):
         SoundSettings(speeds=[])
     with pytest.raises(RecipeError, match="some samples long"):
-        SoundSettings(rate=1000, window=0.001)
+        SoundSettings(rate=1000, window=0.001, hop=0.0004)
+    with pytest.raises(RecipeError, match="sound.hop must be at most sound.window"):
+        SoundSettings(window=0.01, hop=0.02)
+
+
+def test_what_cannot_be_read_is_left_out_to_the_end(clips, tmp_path):
+    """Also where answers are scored: a row is not its number among the examples."""
+    rows = ["audio\ttext"]
+    for number, (path, said) in enumerate(clips[:6]):
+        content = path.read_bytes() if number != 1 else b"no sound"
+        (tmp_path / f"{number}.ogg").write_bytes(content)
+        rows.append(f"{number}.ogg\t{said}")
+    (tmp_path / "all.tsv").write_text("".join(f"{row}\n" for row in rows))
+    files = [f"data.{part}=all.tsv" for part in ("train", "valid", "test")]
+    less = ("train.steps=2", "train.device=cpu", "data.skip_bad=true", f"data.root={tmp_path}")
+    kept = regard.train("speech-digits", *less, *files, run=tmp_path / "run")
+    results = json.loads((kept.folder / "results.json").read_text())["test"]
+    said = [text for number, (_, text) in enumerate(clips[:6]) if number != 1]
+    assert results["examples"] == 5
+    assert results["wer_edits"]["of"] == sum(len(text.split()) for text in said)
+
+
+def test_of_a_long_sound_the_first_window_is_looked_into(run, clips):
+    several = np.concatenate([soundfile.read(path)[0] for path, _ in clips[:8]])
+    short = regard.load(run.folder, "sound.longest=2.0")
+    report = short.see((several, 8000))
+    assert float(report.alignment().columns[-1].split()[0]) < 2.0
+    first = short.task.looked_at(short.given((several, 8000)))
+    assert report.output == short.predict([first])[0].output
 
 
 def test_a_damaged_run_is_told(run, tmp_path):
@@ -428,8 +461,8 @@ def test_rows_for_a_searched_sound_come_from_its_own_frames():
     """Two sounds side by side, each with its own length: nothing of one is heard in the other."""
     torch.manual_seed(0)
     scores = torch.randn(2, 9, 6)
-    together = CtcStepper(scores, torch.tensor([9, 4]), 1, 0, 2)
-    alone = CtcStepper(scores[1:, :4], torch.tensor([4]), 1, 0, 2)
+    together = CtcStepper(scores, torch.tensor([9, 4]), 1, 2)
+    alone = CtcStepper(scores[1:, :4], torch.tensor([4]), 1, 2)
     written = torch.tensor([[1], [1]])
     torch.testing.assert_close(together.step(written)[1:], alone.step(written[1:]))
     assert Frames(scores, torch.tensor([9, 4])).pad_to_multiple(8).values.shape == (2, 16, 6)

@@ -41,9 +41,11 @@ export const FORMS = {
     async function take(given) {
       if (!given) return;
       name = given.name || name;
+      url = "";
       try {
         url = await readable(given);
       } catch (error) {
+        heard.hidden = true;
         said.textContent = `${name} cannot be read as a sound (${error.message})`;
         return;
       }
