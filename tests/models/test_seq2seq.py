@@ -33,7 +33,7 @@ def test_it_is_the_lectures_loop(feed):
     for row in range(len(batch)):
         length = int(batch.read.lengths[row])
         words = model.source.tokens(batch.read.ids[row : row + 1, :length])
-        states, (last,) = model.reader(words, torch.tensor([length]))
+        states, (last,), _ = model.reader(words, torch.tensor([length]))
         h, c = model.bridge[0](last).tanh().split(16, -1)
 
         def look(query, states=states):
@@ -64,11 +64,11 @@ def test_without_attention_the_last_state_is_all_that_passes(monkeypatch):
     before = model(batch)
     read = model.reader.forward
     monkeypatch.setattr(
-        model.reader, "forward", lambda x, n: (torch.randn_like(read(x, n)[0]), read(x, n)[1])
+        model.reader, "forward", lambda x, n: (torch.randn_like(read(x, n)[0]), read(x, n)[1], n)
     )
     torch.testing.assert_close(model(batch), before)
     monkeypatch.setattr(
-        model.reader, "forward", lambda x, n: (read(x, n)[0], [-v for v in read(x, n)[1]])
+        model.reader, "forward", lambda x, n: (read(x, n)[0], [-v for v in read(x, n)[1]], n)
     )
     assert not torch.allclose(model(batch), before)
 
