@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import RunError
 
 DTYPES = {0: "<f4", 1: "<i1", 2: "<i2", 3: "<i4", 4: "<f2"}
+FLOATS = {"<f4": torch.float32, "<f2": torch.float16}
 MOST = 100_000  # arrays
 
 
@@ -69,11 +70,10 @@ def read_array(path: Path, one: Array) -> Tensor:
 
 
 def shapes(path: Path) -> dict[str, Tensor]:
-    floats = {"<f4": torch.float32, "<f2": torch.float16}
     return {
-        name: torch.empty(one.shape, dtype=floats[one.dtype], device="meta")
+        name: torch.empty(one.shape, dtype=FLOATS[one.dtype], device="meta")
         for name, one in arrays(path)[1].items()
-        if one.shape and one.dtype in floats
+        if one.shape and one.dtype in FLOATS
     }
 
 

@@ -13,7 +13,7 @@ from ..errors import RunError
 from ..models.transformer import TransformerSettings
 from .architecture import Architecture, Config, activation, must, number, wanted
 from .folder import find
-from .named import Array, arrays, read_array
+from .named import FLOATS, Array, arrays, read_array
 from .rules import Rule, attention, layer, same
 
 GENERATION = "generation_config.json"
@@ -138,6 +138,11 @@ def config_of(folder: Path) -> Config:
     spec, found = arrays(path)
     if spec != "WhisperSpec":
         raise RunError(f"{path}: only Whisper is read from CTranslate2, but this is {spec}.")
+    packed = [name for name, one in found.items() if one.shape and one.dtype not in FLOATS]
+    if packed:
+        raise RunError(
+            f"{path}: '{packed[0]}' is in a compressed form; only float32 and float16 are read."
+        )
     try:
         words, width = found["decoder/embeddings/weight"].shape
         heads = int(read_array(path, found["encoder/num_heads"]))

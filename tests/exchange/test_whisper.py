@@ -42,8 +42,8 @@ def theirs(tmp_path_factory):
     return model, folder
 
 
-def as_named(model, path):
-    """The same weights in CTranslate2's file."""
+def as_named(model, path, packed=()):
+    """The same weights in CTranslate2's file; some of them as small numbers."""
     w = {name: weight.detach().numpy() for name, weight in model.model.state_dict().items()}
     found = {"encoder/num_heads": np.int16(2), "decoder/num_heads": np.int16(2)}
     found |= {"decoder/alibi": np.int8(0)}
@@ -91,7 +91,7 @@ def as_named(model, path):
         text("WhisperSpec")
         file.write(struct.pack("<II", 3, len(found)))
         for name, array in found.items():
-            array = np.asarray(array)
+            array = np.asarray(array).astype(np.int8) if name in packed else np.asarray(array)
             text(name)
             file.write(struct.pack("<B", array.ndim) + struct.pack(f"<{array.ndim}I", *array.shape))
             file.write(struct.pack("<BI", kinds[str(array.dtype)], array.nbytes) + array.tobytes())
@@ -182,3 +182,11 @@ def test_hostile_files_are_told(theirs, tmp_path):
         with pytest.raises(RunError, match="model.bin: "):
             hf.read(tmp_path, tmp_path / "run")
         assert not (tmp_path / "run").exists()
+
+
+def test_compressed_weights_are_told(theirs, tmp_path):
+    for name in ("tokenizer.json", "config.json"):
+        (tmp_path / name).write_bytes((REAL / name).read_bytes())
+    as_named(theirs[0], tmp_path / "model.bin", ["decoder/embeddings/weight"])
+    with pytest.raises(RunError, match="embeddings/weight' is in a compressed form"):
+        hf.read(tmp_path, tmp_path / "run")
