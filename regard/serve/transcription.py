@@ -70,7 +70,8 @@ def as_verbose(text: str, told: Sequence[Segment], seconds: float) -> Response:
         {"id": number, "start": start, "end": end, "text": said}
         for number, (start, end, said) in enumerate(told)
     ]
-    whole = {"task": "transcribe", "language": "english", "duration": round(seconds, 3)}
+    # Which language it is, no run says; OpenAI's client wants a word.
+    whole = {"task": "transcribe", "language": "unknown", "duration": round(seconds, 3)}
     return JSONResponse({**whole, "text": text, "segments": rows})
 
 
