@@ -174,7 +174,8 @@ def decode(content: bytes, rate: int, most: float = SECONDS) -> Samples:
     except SoundError:
         raise
     except Exception as error:  # the library raises whatever its decoders meet
-        raise SoundError(str(error).strip(" .") or type(error).__name__) from error
+        why = str(error).rpartition(">: ")[2].strip(" .")  # before it stand Python's own names
+        raise SoundError(why or type(error).__name__) from error
     if not len(found):
         raise SoundError("it has no samples")
     if not np.isfinite(found).all():
