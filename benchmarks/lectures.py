@@ -22,12 +22,14 @@ import tarfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import numpy as np
 import torch
 from measure import processor
 from PIL import Image
@@ -704,6 +706,51 @@ def glimpses(all_of: Lectures) -> Found:
     }
 
 
+def cohort(all_of: Lectures) -> Found:
+    """With every decision fewer records still count for another policy, and those left differ."""
+    from decisions import Sepsis, judged
+
+    from regard.score.decisions import effective_sizes
+    from regard.score.policies import who_is_left
+
+    sepsis, count = Sepsis(), 10_000
+    told = sepsis.run(lambda _, state: sepsis.expert[state], count, 0)
+    sharp = sepsis.expert**2 / (sepsis.expert**2).sum(1, keepdims=True)
+    likeliest = np.eye(sepsis.actions)[sepsis.expert.argmax(1)]
+    policies = {
+        "the recorded policy itself": sepsis.expert,
+        "a little surer of itself (its square)": sharp,
+        "always its likeliest action": likeliest,
+    }
+    decided = [0, 1, 2, 4, 8, 16]
+    rows, sizes, apart = [["still count after", *map(str, decided)]], {}, {}
+    for name, policy in policies.items():
+        seen = judged(sepsis, told, policy)
+        first = np.eye(sepsis.states)[seen.ids]
+        common = np.argsort(-first[seen.starts].sum(0))[:20]
+        seen = replace(seen, observations=first[:, common], columns=[f"state {s}" for s in common])
+        histories = seen.histories(fitted=False)
+        sizes[name] = effective_sizes(histories)
+        left = who_is_left(seen, histories)
+        apart[name] = [max(map(abs, left[at]["differences"].values())) for at in decided]
+        rows.append([name, *(f"{sizes[name][at]:,.0f}" for at in decided)])
+    rows += [[f"{name}: largest difference", *(f"{v:.2f}" for v in apart[name])] for name in apart]
+    lines = {name: [max(float(s), 1.0) for s in sizes[name][:25]] for name in sizes}
+    draw_lines("cohort.svg", list(range(25)), lines, "decisions made", "histories", log=True)
+    all_of.commands.append("python benchmarks/lectures.py cohort")
+    own, surer, sure = (sizes[name] for name in policies)
+    return {
+        "table": rows,
+        "seen": f"Of {count:,} recorded stays (ICU-Sepsis, its expert's) all count for the "
+        f"recorded policy; for one that only does the same more surely {surer[4]:,.0f} after four "
+        f"decisions and {surer[8]:,.0f} after eight; for its likeliest actions {sure[4]:,.0f} and "
+        f"{sure[8]:,.0f}. Those left differ from those who began by up to "
+        f"{max(apart['always its likeliest action']):.2f} standard deviations in how they began.",
+        "shown": bool(own[16] == count and surer[8] < surer[1] and sure[8] < 0.1 * count),
+        "pictures": ["cohort.svg"],
+    }
+
+
 def draw_heads(name: str, look: Any) -> None:
     """Each head's weights beside the others'."""
     from matplotlib.figure import Figure
@@ -765,6 +812,7 @@ CLAIMS: dict[str, Callable[[Lectures], Found]] = {
     "soft-hard": soft_and_hard,
     "patches": patches,
     "glimpses": glimpses,
+    "cohort": cohort,
 }
 
 WORDS = [  # a word of the lectures, and where it is in the house
@@ -790,6 +838,8 @@ WORDS = [  # a word of the lectures, and where it is in the house
     ("captioning, regions", "`tasks/caption.py`: `Caption`; `models/seq2seq.py`: `AsItIs`"),
     ("glimpse, recurrent visual attention", "`models/glimpse.py`: `Glimpse`"),
     ("graph Transformer, neighbours", "`models/graph.py`: `GraphModel`; `parts/graph.py`: `GATv2`"),
+    ("history, policy", "`tasks/decide.py`: `Decide`; `models/decision.py`: `DecisionModel`"),
+    ("effective sample size", "`score/decisions.py`; `score/policies.py`: `Judged`"),
 ]
 
 

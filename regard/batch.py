@@ -159,6 +159,21 @@ class Graphs(Tensors):
     paths: Annotated[Tensor | None, Wide(fill=-1, axes=(1, 2))] = None  # (B, N, N, L) edges
 
 
+@dataclass(frozen=True)
+class Steps(Tensors):
+    """Histories, a row each: at every step what was observed, what was done, and what return is
+    wished for from there on; padding stands behind."""
+
+    numbers: Annotated[Tensor, Wide()]  # (B, T, F) around zero, and 0 where not recorded
+    known: Annotated[Tensor, Wide()]  # (B, T, F) 1 where recorded
+    words: Annotated[Tensor, Wide()]  # (B, T, W) ids, one of each column; 0: not recorded
+    states: Annotated[Tensor, Wide()]  # (B, T) which words came together, as one id; 0: unheard of
+    actions: Annotated[Tensor, Wide()]  # (B, T) ids; or (B, T, A) numbers
+    returns: Annotated[Tensor, Wide()]  # (B, T) NaN: nothing is wished
+    times: Annotated[Tensor, Wide()]  # (B, T) steps since the history began
+    lengths: Tensor  # (B,) steps
+
+
 # What is asked.
 
 
@@ -307,6 +322,35 @@ class Span(Asked):
 
 
 @dataclass(frozen=True)
+class Choices(Asked):
+    """What was done at each step of a history, and what came of it."""
+
+    actions: Annotated[Tensor, Wide()]  # (B, T) ids; or numbers (B, T, A)
+    first: Tensor  # (B,) steps before it are read and not asked
+    lengths: Tensor  # (B,)
+    rewards: Annotated[Tensor, Wide()]  # (B, T) after the step
+    returns: Annotated[Tensor, Wide()]  # (B, T) what came from there on
+    ends: Annotated[Tensor, Wide()]  # (B, T) 1 where the history ended after the step
+    discount: float = 1.0  # how much less the next reward counts
+    support: float = 0.0  # actions less likely than this, beside the likeliest, are not considered
+    least: int = 1  # nor are those that were recorded less often, where they are counted
+    parts: int = 1  # of the loss
+
+    @property
+    def labels(self) -> Tensor:
+        return self.actions
+
+    @property
+    def real(self) -> Tensor:
+        places = torch.arange(self.actions.shape[1], device=self.actions.device)
+        return (places >= self.first[:, None]) & (places < self.lengths[:, None])  # (B, T)
+
+    def counts(self, read: Tensors) -> tuple[int, ...]:
+        """Steps, for each part."""
+        return (int((self.lengths - self.first).sum()),) * self.parts
+
+
+@dataclass(frozen=True)
 class Nothing(Asked):
     """Nothing that could be right or wrong: what a model makes of the example."""
 
@@ -383,6 +427,19 @@ class GraphSizes(NamedTuple):
     longest: int = 0  # edges of a way that are looked at; 0: none
 
 
+class HistorySizes(NamedTuple):
+    """What the steps of histories have."""
+
+    numbers: int  # of an observation
+    columns: int  # words of an observation
+    words: int  # vocabulary of all of them
+    states: int  # which come together; 0: they are not counted
+    actions: int  # that can be chosen from; or numbers of one
+    degrees: bool = False  # whether an action is numbers
+    values: int = 0  # numbers to be told of each step beside the action
+    wished: bool = False  # whether it matters what return is wished for
+
+
 @dataclass(frozen=True)
 class Sizes:
     """What a model cannot know before it has seen the data; the task reports it."""
@@ -398,6 +455,7 @@ class Sizes:
     stem: str = "linear"  # how a patch, or some frames, become a vector
     colours: tuple[tuple[float, ...], ...] = ()  # mean and spread of each channel's numbers
     graph: GraphSizes | None = None  # what nodes and edges have, where graphs are read
+    history: HistorySizes | None = None  # what steps have, where histories are read
 
 
 class Heard(NamedTuple):
@@ -416,6 +474,7 @@ class ModelOutput(NamedTuple):
     follows: Tensor | None = None  # (B, 2) whether the second text follows on the first
     words: Tensor | None = None  # (B, T, D) from which each next word can be told, beside a class
     heard: Heard | None = None  # of what is read in order: from which it can be told place by place
+    slow: Tensor | None = None  # (B, T, C) what a copy of the model says that follows it slowly
 
 
 def pad(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -163,6 +163,35 @@ def train(
 
 
 @app.command()
+def record(
+    environment: Annotated[str, typer.Argument(help="keydoor, or a name of Gymnasium's")],
+    out: Annotated[Path, typer.Option(help="the table to write, a .csv")],
+    policy: Annotated[
+        str, typer.Option(help="usual, random, or the folder of a run that decides")
+    ] = "usual",
+    episodes: Annotated[int, typer.Option(min=1, help="how many histories")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="the same seed, the same histories")] = 0,
+    longest: Annotated[int, typer.Option(min=1, help="steps of a history at most")] = 1000,
+) -> None:
+    """Make records: let somebody decide in an environment, and write down what came of it."""
+    from .data import environments
+
+    made = environments.make(environment)
+    count = len(made.actions)
+    chosen: environments.Policy | None = None
+    if policy == "random":
+        chosen = lambda _: [1 / count] * count  # noqa: E731
+    elif policy != "usual":
+        trained = _load(Path(policy), [])
+        chosen = getattr(trained.task, "policy", lambda *_: None)(trained.model, made.actions)
+        if chosen is None:
+            raise InputError(f"--policy: {policy} is no run that decides among such actions.")
+    told = environments.episodes(made, chosen, episodes, seed, longest)
+    steps, gained = environments.write(out, made, told)
+    print(f"{out}: {episodes:,} histories, {steps:,} steps, mean return {gained:.4f}")
+
+
+@app.command()
 def evaluate(
     run: RunFolder,
     settings: Overrides = None,

@@ -6,7 +6,7 @@ A model reads one half of a batch and is asked the other. Those that write token
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -69,6 +69,14 @@ class Model(nn.Module):
         if part in self.stacks:
             return 1 + int(rest.partition(".")[0])
         return 0 if part in self.doors else -1
+
+
+@runtime_checkable
+class Solves(Protocol):
+    """A model that is worked out at once: there is nothing that steps would lead to."""
+
+    def solve(self, batches: Iterable[AnyBatch], loss: str) -> None:
+        """From all that there is to learn from; `loss` is what steps would make small."""
 
 
 AnyState = State[Any]

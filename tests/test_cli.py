@@ -252,7 +252,7 @@ WRONG = {
     ),
     "no such model": (
         ["train", "{toy}", "model.kind=transfomer"],
-        "command line: model.kind must be one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, bert, t5, vit, glimpse, graph, but is 'transfomer'; did you mean 'transformer'?",
+        "command line: model.kind must be one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, bert, t5, vit, glimpse, graph, decision, table, but is 'transfomer'; did you mean 'transformer'?",
     ),
     "a model of another task": (
         ["train", "{toy}", "model.kind=gpt"],
@@ -403,7 +403,7 @@ def test_not_toml(main, tmp_path):
     assert "bad.toml: 'steps' stands in no section" in main("train", "bad.toml", status=2).err
     (tmp_path / "bad.toml").write_text("[task]\nkind = 'translate'\n")
     assert (
-        "the recipe must set model.kind, to one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, bert, t5, vit, glimpse, graph."
+        "the recipe must set model.kind, to one of transformer, seq2seq, memory, rnn, gpt, xl, xlnet, bert, t5, vit, glimpse, graph, decision, table."
         in main("train", "bad.toml", status=2).err
     )
 

@@ -117,6 +117,17 @@ def nodes(folder, part, seed):
     path.write_text(lines(map(json.dumps, rows)))
 
 
+def histories(folder, part, seed):
+    """Wards in which one of two things helps."""
+    dice, rows = random.Random(seed), ["episode,step,ward,action,reward,probability"]
+    for number in range(24):
+        for step in range(dice.randrange(1, 5)):
+            ward, action = dice.choice(["north", "south"]), dice.choice(["give", "wait"])
+            helped = int((ward == "north") == (action == "give"))
+            rows.append(f"{number},{step},{ward},{action},{helped},0.5")
+    (folder / f"{part}.csv").write_text(lines(rows))
+
+
 def sounds(folder, part, seed):
     """High and low tones, one after the other."""
     dice, rows = np.random.default_rng(seed), ["audio\ttext\tspeaker"]
@@ -132,6 +143,8 @@ def sounds(folder, part, seed):
 
 
 GRAPH = {"nodes": [["a", 0.5], ["b", 0.1], ["c", 0.9]], "edges": [[0, 1, "x"], [1, 2, "y"]]}
+
+STAY = [{"ward": "north", "action": "give", "reward": 1}, {"ward": "south"}]
 
 
 # How its files are written and named, what its recipe says beside that, and what it is asked.
@@ -151,6 +164,7 @@ TOYS = {
     "speech": (sounds, "{}.tsv", {"speaker": "speaker"}, "{folder}/test/0.wav"),
     "graph": (graphs, "{}.jsonl", {}, json.dumps(GRAPH)),
     "node": (nodes, "{}.jsonl", {}, json.dumps({**GRAPH, "node": 1})),
+    "decide": (histories, "{}.csv", {"learner": "one-step", "context": 3}, json.dumps(STAY)),
 }
 
 

@@ -58,7 +58,7 @@ def shrunk(name, folder):
     overrides += ["model.from="] if recipe.model_from else []
     if "corpora" not in recipe.data.root or recipe.task_kind == "translate":  # the walk reads it
         overrides += [f"data.root={folder}", *WRITE[recipe.task_kind](recipe, folder)]
-    overrides += ["model.width=32"]
+    overrides += ["model.width=32"] if hasattr(recipe.model, "width") else []
     overrides += ["model.hidden=32"] if hasattr(recipe.model, "hidden") else []
     overrides += ["model.heads=4"] if hasattr(recipe.model, "heads") else []
     overrides += ["model.depth=2"] if recipe.model_kind == "gpt" else []
@@ -87,6 +87,8 @@ def test_it_trains_for_two_steps(name, tmp_path):
     elif run.task.gives.kind == "sound":
         asked = str(tmp_path / "asked.wav")
         soundfile.write(asked, tone(3), 8000)
+    elif run.task.gives.kind == "history":
+        asked = run.task.example(run.examples("test"))
     asked += "\ttwo cats" if getattr(recipe.task, "pair", "") else ""
     assert run.predict([asked])[0].input == asked
     assert (Path(run.folder) / "results.json").is_file()
@@ -286,6 +288,20 @@ def write_sounds(recipe, folder):
     return ["train.batch_tokens=160", "text.size=40"]
 
 
+def write_histories(recipe, folder):
+    """Stays of a few states each, in which anything may be done."""
+    dice = np.random.default_rng(0)
+    for name in (recipe.data.train, recipe.data.valid, recipe.data.test):
+        rows = ["episode,step,state,action,reward,probability"]
+        for number in range(30):
+            steps = int(dice.integers(1, 6))
+            for step in range(steps):
+                state, action, lives = dice.integers(4), dice.integers(3), int(step == steps - 1)
+                rows.append(f"{number},{step},{state},{action},{lives},0.333")
+        put(folder / name, "".join(f"{row}\n" for row in rows))
+    return []
+
+
 def write_graphs(recipe, folder):
     """Chains and rings in whichever format the recipe names, all parts in one file."""
     named = recipe.data.train
@@ -316,6 +332,7 @@ def write_nodes(recipe, folder):
 WRITE = {
     "speech": write_sounds,
     "graph": write_graphs,
+    "decide": write_histories,
     "node": write_nodes,
     "picture": write_pictures,
     "caption": write_captions,

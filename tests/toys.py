@@ -9,15 +9,18 @@ import torch
 
 from regard.batch import (
     Batch,
+    Choices,
     Graphs,
     GraphSizes,
     Hidden,
+    HistorySizes,
     Ids,
     Label,
     Nothing,
     Pixels,
     Running,
     Sizes,
+    Steps,
     Story,
     Tokens,
     Words,
@@ -129,6 +132,8 @@ SMALL = {
     "vit": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0},
     "glimpse": {"width": 16, "hidden": 16, "glimpses": 3, "size": 4, "scales": 2},
     "graph": {"width": 16, "depth": 2, "heads": 4},
+    "decision": {"width": 16, "depth": 2, "heads": 4, "dropout": 0.0, "positions": 20},
+    "table": {},
     "t5": {"width": 16, "depth": 2, "heads": 4, "hidden": 32, "dropout": 0.0, "farthest": 20},
 }
 
@@ -142,7 +147,13 @@ def small_model(kind: str, seed: int = 0, size: int = 24, **more):
         sizes = Sizes(0, 0, False, 5, Pixels, Label, (3, 4, 4), (3, 3))
     if kind == "graph":
         sizes = Sizes(9, 0, False, 5, Graphs, Label, graph=GraphSizes(4, farthest=2))
-    return MODELS[kind](sizes, settings).eval()
+    if kind in ("decision", "table"):
+        told = HistorySizes(*((3, 2, 7, 0, 5) if kind == "decision" else (0, 1, 7, 7, 5)))
+        sizes = Sizes(0, 0, False, 5, Steps, Choices, history=told)
+    model = MODELS[kind](sizes, settings).eval()
+    if kind == "table":
+        torch.nn.init.normal_(model.counts)
+    return model
 
 
 def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size: int = 24):
@@ -157,6 +168,8 @@ def random_batch(kind: str, rows: int = 4, longest: int = 9, seed: int = 0, size
         return random_pictures(rows, seed)
     if kind == "graph":
         return random_graphs(rows, longest, seed)
+    if kind in ("decision", "table"):
+        return random_histories(rows, longest, seed)
     dice = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, size, (rows, longest + 1), generator=dice)
     return tokens(ids, torch.tensor([[0, longest]] * rows))
@@ -191,6 +204,30 @@ def random_texts(
     counts, follows = torch.full((rows,), 3), torch.arange(rows) % 2
     words = ids.gather(1, places)
     return Batch(Ids(ids, lengths, segments), Hidden(places, words, counts, follows))
+
+
+def random_histories(rows: int = 4, longest: int = 9, seed: int = 0) -> Batch[Steps, Choices]:
+    """Random numbers and words, of which some were not recorded; random actions and rewards."""
+    dice = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(4, longest + 1, (rows,), generator=dice)
+    lengths[0] = longest
+    shape = (rows, longest)
+    known = (torch.rand(*shape, 3, generator=dice) < 0.7).float()
+    real = (torch.arange(longest) < lengths[:, None]).long()
+    words = torch.randint(7, (*shape, 2), generator=dice) * real[..., None]
+    actions = torch.randint(5, shape, generator=dice) * real
+    wished = torch.randn(shape, generator=dice)
+    wished[1] = float("nan")  # nothing
+    steps = Steps(
+        torch.randn(*shape, 3, generator=dice) * known, known, words, words[..., 0], actions,
+        wished, torch.arange(longest).expand(rows, -1).contiguous(),
+        lengths,
+    )  # fmt: skip
+    rewards, returns = (torch.randn(shape, generator=dice) for _ in range(2))
+    ends = (torch.arange(longest) == lengths[:, None] - 1).float()
+    return Batch(
+        steps, Choices(actions, torch.zeros_like(lengths), lengths, rewards, returns, ends)
+    )
 
 
 def random_graphs(rows: int = 4, longest: int = 9, seed: int = 0) -> Batch[Graphs, Label]:

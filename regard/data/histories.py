@@ -12,11 +12,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..errors import DataError
 from .read import Faults
-from .table import rows
+from .table import names, rows
 
 Seen = float | str | None  # None: it was not recorded
 Done = str | list[float]
+AUTO = "auto"  # a probability is taken where there is a column of that name
 
 
 class History(NamedTuple):
@@ -26,9 +28,10 @@ class History(NamedTuple):
     episode: str
     observations: list[list[Seen]]  # a list a step
     actions: list[Done]
-    rewards: list[float]
+    rewards: list[list[float]]  # one of each column of rewards a step
     probabilities: list[float]
     where: str  # its first row
+    columns: list[str]  # what an observation has
 
 
 class Columns(NamedTuple):
@@ -38,13 +41,14 @@ class Columns(NamedTuple):
     step: str
     observation: Sequence[str]
     action: str
-    reward: str
+    reward: Sequence[str]
     probability: str = ""
 
     def named(self) -> list[tuple[str, str]]:
         """Each after the setting that names it, for messages."""
         found = [("task.episode", self.episode), ("task.step", self.step)]
-        found += [("task.action", self.action), ("task.reward", self.reward)]
+        found += [("task.action", self.action)]
+        found += [("task.reward", name) for name in self.reward]
         found += [("task.probability", self.probability)] if self.probability else []
         return found + [("task.observation", name) for name in self.observation]
 
@@ -55,7 +59,7 @@ class Step(NamedTuple):
     number: int
     seen: list[Seen]
     done: Done
-    reward: float
+    rewards: list[float]
     probability: float | None
 
 
@@ -64,9 +68,15 @@ class FaultError(ValueError):
 
 
 def read(files: Sequence[Path], columns: Columns, faults: Faults) -> Iterator[History]:
-    """Episodes in the order of the files."""
+    """Episodes in the order of the files. Where no column of an observation is named, all are that
+    nobody names; and a probability is taken where there is one."""
     ended: set[str] = set()
+    asked = columns
     for path in files:
+        if path.suffix in (".hdf5", ".h5"):
+            yield from minari(path, faults)
+            continue
+        columns = complete(path, asked)
         told = rows(path, columns.named(), faults)
         for episode, group in groupby(told, lambda row: str(row[1][0])):
             some = list(group)
@@ -81,7 +91,7 @@ def read(files: Sequence[Path], columns: Columns, faults: Faults) -> Iterator[Hi
             steps: list[Step] = []
             for place, values in some:
                 try:
-                    step = one(values, bool(columns.probability))
+                    step = one(values, len(columns.reward), bool(columns.probability))
                     if steps and step.number != steps[-1].number + 1:
                         raise FaultError(
                             "the steps of an episode must count up by one, but after "
@@ -94,29 +104,89 @@ def read(files: Sequence[Path], columns: Columns, faults: Faults) -> Iterator[Hi
             else:
                 yield History(
                     episode, [s.seen for s in steps], [s.done for s in steps],
-                    [s.reward for s in steps],
+                    [s.rewards for s in steps],
                     [s.probability for s in steps if s.probability is not None], where,
+                    list(columns.observation),
                 )  # fmt: skip
 
 
-def one(values: Sequence[Any], has_probability: bool) -> Step:
+def minari(path: Path, faults: Faults) -> Iterator[History]:
+    """Episodes of a Minari dataset, its `main_data.hdf5`; observations are o0, o1, …"""
+    try:
+        import h5py
+    except ImportError as error:
+        raise DataError(f"{path}: HDF5 needs h5py; pip install 'regard[decisions]'.") from error
+    try:
+        with h5py.File(path) as file:
+            names = sorted(file, key=lambda name: int(name.rpartition("_")[2]))
+            for name in names:
+                group = file[name]
+                seen, done, gained = (group[k][()] for k in ("observations", "actions", "rewards"))
+                try:
+                    yield episode_of(name, seen, done, gained, f"{path}:{name}")
+                except FaultError as error:
+                    faults.report(f"{path}:{name}", str(error))
+    except (OSError, KeyError, ValueError, AttributeError) as error:
+        raise DataError(f"{path}: cannot be read as a Minari dataset ({error}).") from error
+
+
+def episode_of(name: str, seen: Any, done: Any, gained: Any, where: str) -> History:
+    """Arrays (T + 1, …), (T, …) and (T,) as a history; what was seen at its end is left out."""
+    steps = len(done)
+    if not steps or len(gained) != steps or len(seen) < steps:
+        raise FaultError(
+            f"there must be as many actions as rewards, and observations of all, but there are "
+            f"{len(done)}, {len(gained)} and {len(seen)}"
+        )
+    flat = seen.reshape(len(seen), -1)[:steps].tolist()
+    columns = ["state"] if seen.ndim == 1 else [f"o{at}" for at in range(len(flat[0]))]
+    return History(
+        name, [[as_seen(value) for value in one] for one in flat],
+        [as_done(one) for one in done.tolist()], [[as_reward(value)] for value in gained.tolist()],
+        [], where, columns,
+    )  # fmt: skip
+
+
+def complete(path: Path, columns: Columns) -> Columns:
+    """With what a file says itself."""
+    if columns.observation and columns.probability != AUTO:
+        return columns
+    known = names(path)
+    if columns.probability == AUTO:
+        found = "probability" if "probability" in known else ""
+        columns = columns._replace(probability=found)
+    if not columns.observation:
+        taken = {name for _, name in columns.named()}
+        columns = columns._replace(observation=[name for name in known if name not in taken])
+    if not columns.observation:
+        raise DataError(f"{path}: there must be a column of observations, but there is none.")
+    return columns
+
+
+def one(values: Sequence[Any], rewards: int, has_probability: bool) -> Step:
     """A row's values, in the order of `Columns.named`."""
-    _, step, action, reward, *rest = values
+    _, step, action, *rest = values
     number = as_number(step)
     if number is None or number != int(number):
         raise FaultError(f"a step must be a whole number, but is {shown(step)}")
-    gained = as_number(reward)
-    if gained is None:
-        raise FaultError(f"a reward must be a number, but is {shown(reward)}")
-    chance: float | None = None
+    gained = [as_reward(value) for value in rest[:rewards]]
+    rest, chance = rest[rewards:], None
     if has_probability:
-        chance = as_number(rest.pop(0))
+        told = rest.pop(0)
+        chance = as_number(told)
         if chance is None or not 0 < chance <= 1:
             raise FaultError(
                 f"the probability of what was done must be above 0 and at most 1, but is "
-                f"{shown(chance if chance is not None else values[4])}"
+                f"{shown(told if chance is None else chance)}"
             )
     return Step(int(number), [as_seen(value) for value in rest], as_done(action), gained, chance)
+
+
+def as_reward(value: Any) -> float:
+    found = as_number(value)
+    if found is None:
+        raise FaultError(f"a reward must be a number, but is {shown(value)}")
+    return found
 
 
 def as_number(value: Any) -> float | None:

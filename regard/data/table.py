@@ -1,4 +1,4 @@
-"""Rows with named columns: CSV or TSV with a header, or JSONL."""
+"""Rows with named columns: CSV or TSV with a header, JSONL, or Parquet."""
 
 from __future__ import annotations
 
@@ -23,8 +23,52 @@ def rows(
         yield from _from_records(path, columns, faults)
     elif kind_of(path) in (".tsv", ".csv"):
         yield from _from_table(path, columns, faults)
+    elif kind_of(path) == ".parquet":
+        yield from _from_parquet(path, columns)
     else:
-        raise DataError(f"{path}: labelled rows must be in a .tsv, .csv or .jsonl file.")
+        raise DataError(f"{path}: rows must be in a .tsv, .csv, .jsonl or .parquet file.")
+
+
+def names(path: Path) -> list[str]:
+    """What the columns of a file are called; of JSONL, those of its first record."""
+    if kind_of(path) == ".jsonl":
+        for _, record in records(path, Faults(skip=True)):
+            return list(record)
+        return []
+    if kind_of(path) == ".parquet":
+        return list(parquet(path).schema_arrow.names)
+    if kind_of(path) not in (".tsv", ".csv"):
+        return []  # whoever reads the rows says why
+    _, header = next(table(path, "\t" if kind_of(path) == ".tsv" else ",", True), (1, []))
+    return [name.strip() for name in header]
+
+
+def parquet(path: Path) -> Any:
+    """A Parquet file, open."""
+    try:
+        from pyarrow.lib import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise DataError(f"{path}: Parquet needs pyarrow; pip install 'regard[parquet]'.") from error
+    try:
+        return ParquetFile(path)
+    except (OSError, ArrowException) as error:
+        raise DataError(f"{path}: cannot be read as Parquet ({error}).") from error
+
+
+def _from_parquet(
+    path: Path, columns: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, list[object]]]:
+    file, number = parquet(path), 0
+    known = list(file.schema_arrow.names)
+    for key, name in columns:
+        if name not in known:
+            raise DataError(f"{path}: {_no_column(key, name, known)}.")
+    asked = [name for _, name in columns]
+    for some in file.iter_batches(columns=list(dict.fromkeys(asked))):
+        for record in some.to_pylist():
+            number += 1
+            yield f"{path}:{number}", [record[name] for name in asked]
 
 
 def _from_records(

@@ -2,6 +2,7 @@
 
 from ..model import Model
 from .bert import BERT
+from .decision import DecisionModel
 from .glimpse import Glimpse
 from .gpt import GPT
 from .graph import GraphModel
@@ -9,6 +10,7 @@ from .memory import MemoryNetwork
 from .rnn import RNN
 from .seq2seq import Seq2Seq
 from .t5 import T5
+from .table import TableModel
 from .transformer import Transformer
 from .vit import ViT
 from .xl import XL
@@ -27,4 +29,6 @@ MODELS: dict[str, type[Model]] = {
     "vit": ViT,
     "glimpse": Glimpse,
     "graph": GraphModel,
+    "decision": DecisionModel,
+    "table": TableModel,
 }

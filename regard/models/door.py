@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..batch import Frames, Graphs, Ids, Permuted, Pixels, Running, Sizes, Tensors
+from ..batch import Frames, Graphs, Ids, Permuted, Pixels, Running, Sizes, Steps, Tensors
 from ..parts.augment import augment
 from ..parts.embedding import Embedding
 from ..parts.frames import FRAME_STEMS
@@ -172,6 +172,50 @@ class GraphDoor(Door):
         return Entered(x, read.lengths)
 
 
+class StepDoor(Door):
+    """Histories: of each step the return that is wished for, what is observed, and what is done.
+
+    Whether a number was recorded is an input like the number itself. A decision stands at what is
+    observed, so the step's own action comes after it.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        width: int,
+        position: NoPosition,
+        dropout: float = 0.0,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        assert sizes.history is not None
+        told = sizes.history
+        self.numbers = nn.Linear(2 * told.numbers, width) if told.numbers else None
+        self.words = nn.Embedding(told.words, width) if told.columns else None
+        self.actions: nn.Linear | nn.Embedding = (
+            nn.Linear(told.actions, width) if told.degrees else nn.Embedding(told.actions, width)
+        )
+        self.returns = nn.Linear(1, width)
+        self.unwished = nn.Parameter(torch.zeros(width))
+        self.position, self.norm = position, nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+
+    def enter(self, read: Tensors, positions: Tensor | None = None) -> Entered:
+        """-> (B, 3 T, D): a return, an observation and an action a step"""
+        assert isinstance(read, Steps)
+        wished = self.returns(read.returns.nan_to_num()[..., None])  # (B, T, D)
+        wished = torch.where(read.returns.isnan()[..., None], self.unwished.to(wished), wished)
+        seen = torch.zeros_like(wished)
+        if self.numbers is not None:
+            seen = seen + self.numbers(torch.cat((read.numbers, read.known), -1))
+        if self.words is not None:
+            seen = seen + self.words(read.words).sum(-2)
+        done = self.actions(read.actions)
+        three = [self.position.add(x, read.times) for x in (wished, seen, done)]
+        x = torch.stack(three, 2).flatten(1, 2)
+        return Entered(self.dropout(self.norm(x)), 3 * read.lengths)
+
+
 DOORS: dict[type[Tensors], type[Door]] = {
     Ids: TokenDoor,
     Running: TokenDoor,
@@ -179,6 +223,7 @@ DOORS: dict[type[Tensors], type[Door]] = {
     Pixels: PatchDoor,
     Frames: FrameDoor,
     Graphs: GraphDoor,
+    Steps: StepDoor,
 }
 
 

@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..tasks.task import Shows
 from ..training.checkpoint import write_text
 from ..training.run import Run
-from . import capture
+from . import capture, evidence
 
 
 def write(run: Run) -> None:
@@ -27,6 +27,7 @@ def write(run: Run) -> None:
     lines = [
         f"# {recipe.name}",
         "",
+        *([f"**{run.task.caution}**", ""] if run.task.caution else []),
         f"A {recipe.model_kind} trained for the task `{recipe.task_kind}` with regard; "
         f"{bill['parameters']:,} parameters.",
         "",
@@ -59,6 +60,9 @@ def write(run: Run) -> None:
         "```",
         "",
     ]
+    for scores in results.values():
+        if isinstance(scores, dict) and "left" in scores:
+            evidence.draw(scores, folder / evidence.FIGURE)
     if sight is not None:
         sight.save(folder / "attention.png")
         answer = f", of which it says “{sight.output}”" if sight.output else ""
@@ -78,6 +82,7 @@ def _scores(results: dict[str, Any]) -> list[str]:
             around, signed = f" [{interval}]" if interval else "", f" ({note})" if note else ""
             lines.append(f"- {part} {name}: {value}{around}{signed}")
         lines += _classes(part, scores)
+        lines += evidence.lines(part, scores)
     return lines
 
 
@@ -116,6 +121,12 @@ def told(scores: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
         elif isinstance(value, dict) and all(isinstance(part, float) for part in value.values()):
             for part, own in value.items():  # one score of several tasks
                 yield f"{name}: {part}", f"{own}", "", ""
+        elif name == "estimates":
+            for part, own in value.items():
+                few = ", too few" if own["too_few"] else ""
+                interval = f"{own['interval'][0]} – {own['interval'][1]}"
+                size = f"effective sample size {own['effective']:,.1f}{few}"
+                yield f"value by {part}", f"{own['value']}", interval, size
         elif name.endswith("_passed"):
             yield name, f"{value} of {scores[name.removesuffix('_passed')]}", "", ""
 

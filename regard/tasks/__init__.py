@@ -3,6 +3,7 @@
 from .answer import Answer
 from .caption import Caption
 from .classify import Classify
+from .decide import Decide
 from .embed import Embed
 from .graphs import ClassifyGraphs
 from .language import Language
@@ -36,6 +37,7 @@ TASKS: dict[str, type[AnyTask]] = {
     "speech": Speech,
     "graph": ClassifyGraphs,
     "node": ClassifyNodes,
+    "decide": Decide,
 }
 
 __all__ = ["TASKS", "AnyTask", "Prediction", "Task"]

@@ -23,6 +23,9 @@ class Prediction:
     start: int | None = None  # the answer's first character in its text
     end: int | None = None  # and the one after its last
     vector: tuple[float, ...] | None = None
+    value: float | None = None  # what the action is worth
+    recorded: dict[str, float] | None = None  # how likely each action was in such states
+    times: dict[str, int] | None = None  # how often each was recorded in this very state
     segments: tuple[tuple[float, float, str], ...] | None = None  # of a sound: from, to, what
 
     @classmethod

@@ -78,10 +78,12 @@ class Task(Protocol[S, R, P]):
     settings: S
     loss: str  # of `LOSSES`
     metric: str
+    chosen_by: str = ""  # a score of `quick_scores` that the best is chosen by; empty: the metric
     higher_is_better: bool = True
     unit: str  # what the loss is a mean over
     wanted: str  # what there must be at least one of, for messages
     gets: ClassVar[str] = "text"  # what an answer is: a text, a label, tags, a span, a vector
+    caution: ClassVar[str] = ""  # what a card says before all else
     looks_at_answer: bool = False  # whether `see` looks at the pass that writes the answer
     draws: bool = False  # whether batches are drawn anew in every epoch
     names_classes: ClassVar[bool] = False  # whether a folder that it is made of must do so

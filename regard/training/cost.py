@@ -18,7 +18,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..batch import Sizes
-from ..model import AnyBatch, Model
+from ..model import AnyBatch, Model, Solves
 from .checkpoint import write_text
 from .distributed import pick
 from .events import Progress
@@ -116,6 +116,8 @@ def count(
     """
     with torch.device("meta"):
         model = build(sizes).train()
+        if isinstance(model, Solves):
+            return Estimate(sum(p.numel() for p in model.parameters()), 0, 0)
         kept = Kept()
         with FlopCounterMode(display=False) as counter:
             with torch.autograd.graph.saved_tensors_hooks(kept.add, lambda tensor: tensor):

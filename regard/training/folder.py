@@ -24,7 +24,8 @@ RECIPE, CARD = "recipe.toml", "README.md"
 
 FILES_OF_A_RUN = {
     RECIPE, "model.safetensors", "best.safetensors", "config.json", "metrics.jsonl", "results.json",
-    "cost.json", CARD, "attention.png", "alignment.png", "see.html",
+    "cost.json", CARD, "attention.png", "alignment.png", "evidence.png",
+    "see.html",
 }  # fmt: skip
 
 

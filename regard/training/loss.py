@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..batch import Batch, Heard, Hidden, Ids, Label, Span, Tags, Words
+from ..batch import Batch, Choices, Heard, Hidden, Ids, Label, Span, Tags, Words
 from ..model import AnyBatch, Model
 from ..parts.output import Output
 from ..parts.precision import at_least_float32, autocast_dtype
@@ -364,6 +364,103 @@ class SpanLoss(ClassLoss):
         return loss, loss.detach()
 
 
+class DegreesLoss(TokenLoss):
+    """Squared distance of actions that are numbers, from those that were taken."""
+
+    def __call__(self, model: Model, batch: Batch[Any, Choices]) -> Loss:
+        found = at_least_float32(model(batch))
+        each = (found - batch.asked.actions).square().mean(-1)
+        total = (each * batch.asked.real).sum()
+        return Loss(total, total.detach())
+
+
+class OneStepLoss(TokenLoss):
+    """What was done is told, and what came of it: the value of actions under whoever took them.
+
+    Of each step a model says scores of actions, their values, and perhaps a value of the step. The
+    losses that follow differ in what a value is held against.
+    """
+
+    parts = ("action", "value")
+
+    def __call__(self, model: Model, batch: Batch[Any, Choices]) -> Loss:
+        passed, asked = model.states(batch), batch.asked
+        assert passed.slow is not None
+        scores, slow = (at_least_float32(x) for x in (model.output(passed.states), passed.slow))
+        actions, real = asked.actions[..., None], asked.real
+        count = (scores.shape[-1]) // 2  # a value of the step alone may stand behind them
+        logits, values = scores[..., :count], scores[..., count : 2 * count]
+        nll = -(logits.log_softmax(-1).gather(-1, actions)[..., 0] * real).sum()
+        each = self.compare(values, scores[..., 2 * count :], slow, asked)
+        total = torch.stack((nll, (each * real).sum()))
+        return Loss(total, total.detach())
+
+    def compare(self, values: Tensor, step: Tensor, slow: Tensor, asked: Choices) -> Tensor:
+        """(B, T, A), (B, T, 0 or 1), (B, T, C) -> (B, T)"""
+        return (self.taken(values, asked) - asked.returns).square()
+
+    def taken(self, values: Tensor, asked: Choices) -> Tensor:
+        return values.gather(-1, asked.actions[..., None])[..., 0]
+
+    def ahead(self, values: Tensor, own: Tensor, asked: Choices) -> Tensor:
+        """How far `own` is from the reward and the value of the next step; at the end there is
+        none, and where a window ends before the history nothing is known.  (B, T) each"""
+        after = F.pad(values[:, 1:], (0, 1))
+        places = torch.arange(own.shape[1], device=own.device)
+        known = (places + 1 < asked.lengths[:, None]) | (asked.ends > 0)
+        goal = asked.rewards + asked.discount * after * (1 - asked.ends)
+        return (own - goal.detach()).square() * known
+
+
+class IterationLoss(OneStepLoss):
+    """The value of the best action that has support (Q-learning; limited as in Fujimoto et al.
+    2019)."""
+
+    def compare(self, values: Tensor, step: Tensor, slow: Tensor, asked: Choices) -> Tensor:
+        count = values.shape[-1]
+        chances = slow[..., :count].softmax(-1)
+        supported = chances >= asked.support * chances.amax(-1, keepdim=True)
+        best = slow[..., count : 2 * count].masked_fill(~supported, float("-inf")).amax(-1)
+        return self.ahead(best, self.taken(values, asked), asked)
+
+
+class ConservativeLoss(IterationLoss):
+    """The same, and values of what was not done are pressed down (Kumar et al. 2020)."""
+
+    def __init__(
+        self, smoothing: float = 0.0, r_drop: float = 0.0, conservatism: float = 1.0
+    ) -> None:
+        super().__init__(smoothing, r_drop)
+        self.conservatism = conservatism
+
+    @classmethod
+    def of(cls, settings: Settings) -> ConservativeLoss:
+        return cls(settings.smoothing, settings.r_drop, settings.conservatism)
+
+    def compare(self, values: Tensor, step: Tensor, slow: Tensor, asked: Choices) -> Tensor:
+        above = values.logsumexp(-1) - self.taken(values, asked)
+        return super().compare(values, step, slow, asked) + self.conservatism * above
+
+
+class ImplicitLoss(OneStepLoss):
+    """The value of a step is a high expectile of what its recorded actions are worth; no other
+    action is asked about (Kostrikov et al. 2022)."""
+
+    def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0, expectile: float = 0.7) -> None:
+        super().__init__(smoothing, r_drop)
+        self.expectile = expectile
+
+    @classmethod
+    def of(cls, settings: Settings) -> ImplicitLoss:
+        return cls(settings.smoothing, settings.r_drop, settings.expectile)
+
+    def compare(self, values: Tensor, step: Tensor, slow: Tensor, asked: Choices) -> Tensor:
+        count, worth = values.shape[-1], step[..., 0]
+        apart = self.taken(slow[..., count : 2 * count], asked) - worth
+        weight = torch.where(apart < 0, 1 - self.expectile, self.expectile)
+        return self.ahead(worth, self.taken(values, asked), asked) + weight * apart.square()
+
+
 LOSSES: dict[str, type[TokenLoss]] = {
     "tokens": TokenLoss,
     "heard": HeardLoss,
@@ -372,4 +469,9 @@ LOSSES: dict[str, type[TokenLoss]] = {
     "labels": LabelsLoss,
     "number": NumberLoss,
     "span": SpanLoss,
+    "degrees": DegreesLoss,
+    "one-step": OneStepLoss,
+    "iteration": IterationLoss,
+    "conservative": ConservativeLoss,
+    "implicit": ImplicitLoss,
 }

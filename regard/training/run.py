@@ -17,7 +17,8 @@ from ..data.examples import Data, Examples
 from ..data.read import Faults, is_text, read_json
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
-from ..model import Model
+from ..model import Model, Solves
+from ..models import MODELS
 from ..parts.packed import pack
 from ..tasks import TASKS, AnyTask, Prediction
 from ..tasks.task import Fuses, Streams
@@ -30,6 +31,7 @@ from .folder import CARD, Hold, clear, foreign, give_up_aside, put_aside, put_ba
 from .loop import BEST, fit
 from .prepare import ANY_LENGTH, prepare_part
 from .recipe import Recipe, read_run
+from .solve import solve
 from .validate import store_loss
 
 
@@ -234,7 +236,10 @@ def start(
                 (folder / BEST).unlink(missing_ok=True)  # where a kill came just before that
         else:
             check = held.check if world.leads else lambda: None
-            for event in fit(recipe, folder, world, stop, check):
+            events = fit(recipe, folder, world, stop, check)
+            if issubclass(MODELS[recipe.model_kind], Solves):
+                events = solve(recipe, folder, world, check)
+            for event in events:
                 if not begun and world.leads:
                     give_up_aside(folder)
                 begun = True

@@ -47,8 +47,9 @@ def validate(
     scores["seconds"] = round(time.perf_counter() - began, 3)
     model.train()
     worth = -loss.mean
-    if recipe.train.best_by == "metric" and task.metric in scores:
-        worth = scores[task.metric] * (1 if task.higher_is_better else -1)
+    metric = task.chosen_by or task.metric
+    if recipe.train.best_by == "metric" and metric in scores:
+        worth = scores[metric] * (1 if task.higher_is_better else -1)
     worth = world.told(worth)  # only rank 0 has answered and scored; all must agree
     best = progress.best is None or worth > progress.best
     progress.best, progress.worse = (worth, 0) if best else (progress.best, progress.worse + 1)

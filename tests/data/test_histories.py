@@ -8,7 +8,7 @@ from regard.data.histories import Columns, read
 from regard.data.read import Faults
 from regard.errors import DataError
 
-COLUMNS = Columns("episode", "step", ["pulse", "ward"], "action", "reward", "probability")
+COLUMNS = Columns("episode", "step", ["pulse", "ward"], "action", ["reward"], "probability")
 HEAD = "episode,step,pulse,ward,action,reward,probability"
 GOOD = ["a,0,80,north,wait,0,0.5", "a,1,,north,give,1.5,0.25", "b,4,nan,,wait,-1,1"]
 
@@ -22,7 +22,7 @@ def write(folder, rows, name="h.csv"):
 def test_a_row_is_a_step(tmp_path):
     one, two = read(write(tmp_path, GOOD), COLUMNS, Faults())
     assert one.episode == "a" and one.observations == [[80.0, "north"], [None, "north"]]
-    assert one.actions == ["wait", "give"] and one.rewards == [0.0, 1.5]
+    assert one.actions == ["wait", "give"] and one.rewards == [[0.0], [1.5]]
     assert one.probabilities == [0.5, 0.25] and one.where.endswith("h.csv:2")
     assert two.observations == [[None, None]] and len(two.rewards) == 1  # steps may begin anywhere
 

@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from regard.batch import Graphs, Ids, Pixels, Story, Words
+from regard.batch import Graphs, Ids, Pixels, Steps, Story, Words
+from regard.model import Solves
 from regard.models import MODELS
 from regard.parts.graph import EDGE_SCORES
 from regard.parts.norm import NORMS, RESIDUALS
@@ -88,9 +89,8 @@ KINDS = [
 
 
 # Those that write word by word.
-WRITING = [
-    case for case in KINDS if case.values[0] not in ("memory", "bert", "vit", "glimpse", "graph")
-]
+READING = ("memory", "bert", "vit", "glimpse", "graph", "decision", "table")
+WRITING = [case for case in KINDS if case.values[0] not in READING]
 
 
 def pytest_generate_tests(metafunc):
@@ -132,6 +132,9 @@ def test_padding_changes_nothing(kind, more):
     elif isinstance(read, Graphs):
         wider = batch.pad_to_multiple(16)
         assert wider.read.tags.shape[1] == wider.read.edges.shape[1] == 16
+    elif isinstance(read, Steps):
+        wider = batch.pad_to_multiple(16)
+        assert wider.read.numbers.shape[1] == wider.read.actions.shape[1] == 16
     elif isinstance(read, Pixels):  # pictures are of one size, and are never padded
         assert all(map(torch.equal, batch.pad_to_multiple(8).tensors(), batch.tensors()))
         return
@@ -206,6 +209,9 @@ def test_states_through_the_output_are_the_logits(kind, more):
 
 def test_every_weight_learns(kind, more):
     model, batch = small_model(kind, **more).train(), random_batch(kind)
+    if isinstance(model, Solves):  # worked out, and never stepped towards
+        assert not any(weight.requires_grad for weight in model.parameters())
+        return
     passed = model.states(batch)
     loss = model.output(passed.states).square().mean()
     for beside in (passed.penalty, passed.follows):

@@ -31,6 +31,48 @@ export const FORMS = {
     return FORMS.text(labels, state);
   },
 
+  history(labels, state, changed) {
+    // What was done and gained has an arrow before its name; at the last step it is not known yet.
+    const columns = labels.map(label => ({ name: label.replace(/^→ /, ""), after: label.startsWith("→ "), label }));
+    const body = make("tbody", {}), before = read();
+    /** What stands in a cell, as JSON has it: a number, a text, or nothing. */
+    const told = text => text === "" ? null : text.trim() !== "" && isFinite(text) ? Number(text) : text;
+    function read() {
+      try { return JSON.parse(state.text || "[]"); } catch { return []; }
+    }
+    function row(step = {}) {
+      const cells = columns.map(({ name }) => make("td", {}, make("input.cell", {
+        "data-name": name, "aria-label": name, value: step[name] ?? "", oninput: changed,
+      })));
+      const drop = make("button", { type: "button", title: "leave this step out", onclick: event => {
+        event.preventDefault();
+        if (body.children.length > 1) event.target.closest("tr").remove();
+        changed();
+      } }, "×");
+      body.append(make("tr", {}, cells, make("td", {}, drop)));
+    }
+    (before.length ? before : [{}]).forEach(step => row(step));
+    const add = make("button", { id: "add", type: "button", onclick: event => { event.preventDefault(); row(); changed(); } }, "add a step");
+    const steps = () => [...body.children].map((line, at, all) => {
+      const step = {};
+      line.querySelectorAll("input").forEach((cell, place) => {
+        const { name, after } = columns[place];
+        if (!after || at < all.length - 1) step[name] = told(cell.value);
+      });
+      return step;
+    });
+    return {
+      fields: [
+        make("table.steps", { id: "steps" }, make("thead", {}, make("tr", {}, columns.map(({ label }) => make("th", {}, label)), make("th", {}))), body),
+        add, make("span.soft", {}, "the last step waits for a decision; what is not known stays empty"),
+      ],
+      value: () => ({ history: steps() }),
+      filled: () => [...body.querySelectorAll("input")].some(cell => cell.value !== ""),
+      keep: () => ({ text: JSON.stringify(steps()) }),
+      compares: true,
+    };
+  },
+
   sound(labels, state, changed) {
     let url = "", name = "clip.wav", recorder = null;
     const heard = make("audio", { id: "heard", controls: true, hidden: true });

@@ -6,7 +6,7 @@ import { hashOf, make, rove, show, stateOf, word } from "./views.js";
 
 const $ = id => document.getElementById(id);
 
-let runs = [], running = null, given = null, form = null, state = stateOf(location.hash);
+let runs = [], running = null, given = null, earlier = null, form = null, state = stateOf(location.hash);
 const run = () => runs.find(one => one.id === $("run").value);
 const input = () => form.value();
 const fail = text => { $("error").textContent = text; };
@@ -181,8 +181,12 @@ async function predict(path, body, signal) {
   const { input: _, output, seconds, probabilities, ...others } = list[0] ?? {};
   $("answer").textContent = output ?? JSON.stringify(list[0] ?? told);
   $("speed").textContent = `${(told.seconds ?? seconds ?? (performance.now() - began) / 1000).toFixed(3)} s`;
-  const rows = Object.entries(probabilities ?? {}).sort((one, two) => two[1] - one[1]).map(([label, share]) =>
-    make("tr", {}, make("th", { scope: "row" }, label), make("td.bar", { "--w": `${100 * share}%` }, share.toFixed(3))));
+  const rows = Object.entries(probabilities ?? {}).sort((one, two) => two[1] - one[1]).map(([label, share]) => {
+    const more = form.compares && earlier ? share - (earlier[label] ?? 0) : 0;  // than before the last edit
+    const change = Math.abs(more) >= 0.0005 ? make("td.change", {}, `${more > 0 ? "+" : "−"}${Math.abs(more).toFixed(3)}`) : [];
+    return make("tr", {}, make("th", { scope: "row" }, label), make("td.bar", { "--w": `${100 * share}%` }, share.toFixed(3)), change);
+  });
+  earlier = probabilities ?? null;
   const rest = Object.entries(others).map(([name, value]) => {
     const text = typeof value === "string" ? value : JSON.stringify(value);
     return make("tr", {}, make("th", { scope: "row" }, name), make("td.text", {}, text.length > 600 ? text.slice(0, 600) + " …" : text));
@@ -243,6 +247,7 @@ const look = () => during(async signal => {
 function chosen() { // the form follows the run's task
   const one = run(), { kind, labels } = one?.gives ?? { kind: "text", labels: ["text"] };
   $("task").textContent = one?.task ?? "";
+  earlier = null;
   form = (FORMS[kind] ?? FORMS.text)(labels, { ...state, ...form?.keep() }, write);
   $("given").replaceChildren(...form.fields);
   $("knobs").hidden = !one?.streams;
