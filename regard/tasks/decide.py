@@ -440,10 +440,11 @@ class Decide(Task[DecideSettings, History, Rows]):
             if not self.coder.degrees:
                 more = self.settings.guidance
                 apart = policy.log_softmax(-1) - logits.log_softmax(-1)
-                policy = (logits.log_softmax(-1) + more * apart).softmax(-1)
+                policy = logits.log_softmax(-1) + more * apart
                 if more > 1:  # beyond what the records have, only as far as they go
-                    policy = policy * self.supported(logits.softmax(-1), plain.read.states)
-                    policy = policy / policy.sum(-1, keepdim=True)
+                    supported = self.supported(logits.softmax(-1), plain.read.states)
+                    policy = policy.masked_fill(~supported, float("-inf"))
+                policy = policy.softmax(-1)
         else:
             policy = logits if self.coder.degrees else self.act(logits, values, plain.read.states)
         behaviour = logits if self.coder.degrees else logits.softmax(-1)

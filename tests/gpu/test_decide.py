@@ -59,8 +59,10 @@ def test_a_recipe_learns_to_remember(tmp_path):
     run = regard.train("decide-keydoor", "train.device=cuda", run=tmp_path / "run")
     results = json.loads((tmp_path / "run/results.json").read_text())["test"]
     assert results["value"] > 0.8 and results["recorded_value"] < 0.4
-    seen = [{"sees": "a red key", "action": "walk", "reward": 0}, {"sees": "three doors"}]
-    assert run.predict([seen])[0].label == "red"
+    for colour in ("red", "green", "blue"):
+        seen = [{"sees": said, "action": "walk", "reward": 0}
+                for said in (f"a {colour} key", "a corridor", "a corridor")]  # fmt: skip
+        assert run.predict([[*seen, {"sees": "three doors"}]])[0].label == colour
 
 
 def test_a_table_is_solved_and_answers(tmp_path):

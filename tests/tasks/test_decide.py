@@ -187,6 +187,32 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path):
         assert torch.equal(weight, again.model.state_dict()[name]), name
 
 
+def test_a_wish_far_beyond_the_records_is_still_a_policy(tmp_path):
+    run = regard.train(made(tmp_path, "return", "decision", 60), run=tmp_path / "run")
+    far = regard.load(run.folder, "task.guidance=100", "task.wish=50.0", device="cpu")
+    for how in ("ill", "calm", "never seen"):
+        chances = far.predict([[{"how": how}]])[0].probabilities.values()
+        assert abs(sum(chances) - 1) < 1e-4
+
+
+def test_advantages_are_what_an_action_is_worth_beyond_the_usual(tmp_path):
+    path = made(tmp_path, "return", "decision", 300)
+    run = regard.train(path, "task.returns=advantage", "task.wish=1.0", "task.context=1",
+                       run=tmp_path / "run")  # fmt: skip
+    gains = dict(zip(
+        (run.task.state_name(at + 1) for at in range(2)), run.task.coder.gains, strict=True
+    ))  # fmt: skip
+    assert gains["how=ill"]["give"] > 0 > gains["how=ill"]["wait"]
+    assert gains["how=calm"]["wait"] > 0 > gains["how=calm"]["give"]
+    ill, calm = run.predict([[{"how": "ill"}], [{"how": "calm"}]])
+    assert (ill.label, calm.label) == ("give", "wait")
+    with pytest.raises(
+        RecipeError, match="task.returns=advantage needs observations that are word"
+    ):
+        other = made(tmp_path, "return", "decision", 2, numbers=True)
+        regard.train(other, "task.returns=advantage", run=tmp_path / "other")
+
+
 # Judging.
 
 
