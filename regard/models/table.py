@@ -186,9 +186,7 @@ def counted(batches: Iterable[Batch[Steps, Choices]], states: int, actions: int)
         places = read.states * actions + asked.actions  # (B, T)
         counts.index_add_(0, places[real], torch.ones_like(places[real], dtype=torch.float64))
         rewards.index_add_(0, places[real], asked.rewards[real].double())
-        follows = real.clone()
-        follows[:, -1] = False
-        follows &= asked.ends == 0
+        follows = real & (asked.ends == 0)
         after = torch.roll(read.states, -1, 1)
         went.append(torch.stack((places[follows], after[follows])))
     flat = torch.cat(went, 1)

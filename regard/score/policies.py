@@ -48,7 +48,7 @@ class Judged:
     observations: Array  # (N, F) NaN: not recorded
     columns: Sequence[str]  # (F,) their names
     ids: NDArray[np.int64] | None = None  # (N,) of states, where they have them
-    numbers: Array | None = None  # (N, D) of steps, where they have not
+    numbers: Array | None = None  # (N, D) of steps, where they have not, or more than that counts
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -78,10 +78,10 @@ class Judged:
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     def states(self) -> States:
-        if self.ids is not None:
-            return Named(self.ids, int(self.ids.max()) + 1)
-        assert self.numbers is not None
-        return Numbered(self.numbers)
+        if self.numbers is not None:
+            return Numbered(self.numbers)
+        assert self.ids is not None
+        return Named(self.ids, int(self.ids.max()) + 1)
 
     @cached_property
     def records(self) -> Records:

@@ -323,7 +323,8 @@ class Decide(Task[DecideSettings, History, Rows]):
             rows.tolist(), lengths.tolist(), drawn[:, 0].tolist(), strict=True
         ):
             start = int(at * (steps - context + 1)) if steps > context else 0
-            windows.append(Window(row, start, min(start + context, steps), 0))
+            end = min(start + context, steps)
+            windows.append(Window(row, start, end, 0, more=int(end < steps)))
         return self.windowed(store, windows, hidden)
 
     def windowed(
@@ -355,8 +356,10 @@ class Decide(Task[DecideSettings, History, Rows]):
         self, store: Store, budget: int, thorough: bool = False
     ) -> Iterator[Batch[Steps, Choices]]:
         """Every step once, with what a decision there would look back at."""
-        for windows in self.all_windows(store.lengths("actions").tolist(), budget):
-            yield self.windowed(store, windows, [False] * len(windows))
+        lengths = store.lengths("actions").tolist()
+        for windows in self.all_windows(lengths, budget):
+            further = [w._replace(more=int(w.end < lengths[w.row])) for w in windows]
+            yield self.windowed(store, further, [False] * len(windows))
 
     def all_windows(self, lengths: Sequence[int], budget: int) -> Iterator[list[Window]]:
         """Windows of histories of these lengths, some at a time."""
@@ -488,13 +491,16 @@ class Decide(Task[DecideSettings, History, Rows]):
         names, columns = self.observed(words, numbers)
         ids = np.concatenate([row["states"] for row in rows]).astype(np.int64)
         rewards = np.concatenate([store.array("rewards", row) for row in range(count)])
+        # Values are told by the state where the policy is; what remembers is judged by what the
+        # model makes of the history.
+        by_state = bool(self.coder.states) and depends_on(policy, ids)
         return Judged(
             np.array([len(row["actions"]) for row in rows]),
             rewards.astype(np.float64),
             self.settings.weights, self.settings.discount, actions,
             estimated if recorded is None else recorded, policy, behaviour, columns, names,
             ids if self.coder.states else None,
-            None if self.coder.states else np.concatenate([one.states for one in said]),
+            None if by_state else np.concatenate([one.states for one in said]),
         )  # fmt: skip
 
     def recorded(self, store: Store, count: int) -> Array | None:
@@ -710,6 +716,13 @@ class Decide(Task[DecideSettings, History, Rows]):
 
     def example(self, examples: Examples[History], longest: int | None = None) -> str:
         return self.as_typed(examples[0])
+
+
+def depends_on(policy: Array, ids: NDArray[np.int64]) -> bool:
+    """Whether a policy is the same wherever the state is.  (N, A), (N,)"""
+    each = np.zeros((int(ids.max()) + 1, policy.shape[1]))
+    each[ids] = policy
+    return bool(np.allclose(each[ids], policy, atol=1e-9))
 
 
 def sizes_of(told: HistorySizes) -> Sizes:

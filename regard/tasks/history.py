@@ -142,6 +142,7 @@ class Window(NamedTuple):
     start: int
     end: int
     first: int  # counted from the start
+    more: int = 0  # steps that are read behind them, to see what an action led to
 
 
 class HistoryCoder:
@@ -368,13 +369,13 @@ class HistoryCoder:
         wished: Sequence[NDArray[np.float64] | None],
     ) -> Steps:
         """Windows side by side; `wished` are the returns of the whole of each row."""
-        width = max(window.end - window.start for window in windows)
+        width = max(window.end + window.more - window.start for window in windows)
 
         def put(name: str, fill: float, dtype: torch.dtype) -> Tensor:
             first = np.asarray(rows[0][name])
             out = np.full((len(rows), width, *first.shape[1:]), fill, np.float64)
             for at, (row, window) in enumerate(zip(rows, windows, strict=True)):
-                piece = np.asarray(row[name])[window.start : window.end]
+                piece = np.asarray(row[name])[window.start : window.end + window.more]
                 out[at, : len(piece)] = piece
             return torch.from_numpy(out).to(dtype)
 
@@ -383,17 +384,18 @@ class HistoryCoder:
         returns = np.full((len(rows), width), math.nan)
         times = np.zeros((len(rows), width), np.int64)
         for at, window in enumerate(windows):
-            size = window.end - window.start
-            times[at, :size] = np.arange(window.start, window.end)
+            end = window.end + window.more
+            size = end - window.start
+            times[at, :size] = np.arange(window.start, end)
             told = wished[at]
             if told is not None:
-                returns[at, :size] = told[window.start : window.end] / self.scale
+                returns[at, :size] = told[window.start : end] / self.scale
         return Steps(
             numbers.nan_to_num(), known.float(), put("words", 0, torch.long),
             put("states", 0, torch.long),
             put("actions", 0, torch.float32 if self.degrees else torch.long),
             torch.from_numpy(returns).float(), torch.from_numpy(times),
-            torch.tensor([window.end - window.start for window in windows]),
+            torch.tensor([window.end + window.more - window.start for window in windows]),
         )  # fmt: skip
 
     def asked(
@@ -417,9 +419,10 @@ class HistoryCoder:
             ends[at, size - 1] = window.end == len(some)
         told = (torch.from_numpy(x).float() for x in (rewards, returns, ends))
         first = torch.tensor([window.first for window in windows])
+        lengths = torch.tensor([window.end - window.start for window in windows])
         gains, later, over = told
         return Choices(
-            read.actions, first, read.lengths, gains, later, over, discount, support, least, parts
+            read.actions, first, lengths, gains, later, over, discount, support, least, parts
         )
 
 

@@ -404,12 +404,10 @@ class OneStepLoss(TokenLoss):
 
     def ahead(self, values: Tensor, own: Tensor, asked: Choices) -> Tensor:
         """How far `own` is from the reward and the value of the next step; at the end there is
-        none, and where a window ends before the history nothing is known.  (B, T) each"""
+        none. Where a window ends before its history, one step more is read.  (B, T) each"""
         after = F.pad(values[:, 1:], (0, 1))
-        places = torch.arange(own.shape[1], device=own.device)
-        known = (places + 1 < asked.lengths[:, None]) | (asked.ends > 0)
         goal = asked.rewards + asked.discount * after * (1 - asked.ends)
-        return (own - goal.detach()).square() * known
+        return (own - goal.detach()).square()
 
 
 class IterationLoss(OneStepLoss):

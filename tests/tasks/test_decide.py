@@ -93,6 +93,15 @@ def test_every_step_is_asked_about_once_with_the_window_of_a_decision():
             assert asked == list(range(steps))
 
 
+def test_a_table_sees_every_step_lead_to_the_next_however_short_the_context(tmp_path):
+    path = made(tmp_path)
+    values = [
+        regard.train(path, f"task.context={c}", "task.discount=0.9", run=tmp_path / f"run{c}").model
+        for c in (2, 50)
+    ]
+    torch.testing.assert_close(values[0].values, values[1].values)
+
+
 def test_returns_are_discounted_sums():
     rewards = [[1.0, 2.0], [0.0, 1.0], [3.0, 0.0]]
     found = returns_of(rewards, [1.0, -0.5], 0.5)
