@@ -162,11 +162,18 @@ class Estimate(NamedTuple):
 
 def estimate(histories: Histories, name: str, draws: int = DRAWS, seed: int = SEED) -> Estimate:
     """What a policy is worth by one of `ESTIMATORS`; episodes are drawn anew for the interval."""
-    work, rows = ESTIMATORS[name], len(histories.rewards)
-    value = float(work(histories, np.ones((1, rows)))[0])
-    found = np.concatenate([work(histories, c) for c in resampled(rows, draws, seed)])
-    low, high = np.quantile(found, (0.025, 0.975))
+    value = float(ESTIMATORS[name](histories, np.ones((1, len(histories.rewards))))[0])
+    low, high = np.quantile(drawn(histories, name, draws, seed), (0.025, 0.975))
     return Estimate(value, (float(low), float(high)), effective_size(histories))
+
+
+def drawn(histories: Histories, name: str, draws: int = DRAWS, seed: int = SEED) -> Array:
+    """The estimate for episodes drawn anew; as many episodes and the same seed, the same draws.
+
+    -> (draws,)
+    """
+    rows = len(histories.rewards)
+    return np.concatenate([ESTIMATORS[name](histories, c) for c in resampled(rows, draws, seed)])
 
 
 def difference(
@@ -175,10 +182,9 @@ def difference(
     """How much more one policy is worth than another on the same records, and the interval of that:
     both are judged on the same draws."""
     assert len(one.rewards) == len(other.rewards), "both must be judged on the same histories"
-    work, rows = ESTIMATORS[name], len(one.rewards)
-    once = np.ones((1, rows))
-    drawn = [work(one, c) - work(other, c) for c in resampled(rows, draws, seed)]
-    low, high = np.quantile(np.concatenate(drawn), (0.025, 0.975))
+    work, once = ESTIMATORS[name], np.ones((1, len(one.rewards)))
+    apart = drawn(one, name, draws, seed) - drawn(other, name, draws, seed)
+    low, high = np.quantile(apart, (0.025, 0.975))
     return float(work(one, once)[0] - work(other, once)[0]), (float(low), float(high))
 
 

@@ -20,6 +20,7 @@ from .decisions import (
     Histories,
     apart,
     difference,
+    drawn,
     effective_sizes,
     estimate,
     unrecorded,
@@ -158,8 +159,8 @@ def fitted_estimate(judged: Judged) -> Estimate:
 
     value, rng = first(np.ones(count)), np.random.default_rng(SEED)
     chances = np.full(count, 1 / count)
-    drawn = [first(rng.multinomial(count, chances).astype(np.float64)) for _ in range(REFITS)]
-    around = 1.96 * float(np.std(drawn, ddof=1)) if count > 1 else 0.0
+    refits = [first(rng.multinomial(count, chances).astype(np.float64)) for _ in range(REFITS)]
+    around = 1.96 * float(np.std(refits, ddof=1)) if count > 1 else 0.0
     effective = float(effective_sizes(judged.histories(fitted=False))[-1])
     return Estimate(value, (value - around, value + around), effective)
 
@@ -206,6 +207,8 @@ def report(judged: Judged, headline: str) -> dict[str, Any]:
         "difference_interval": [round(end, 5) for end in around],
         "estimates": {name: told(found) for name, found in every.items()},
         "effective_by_step": [round(float(size), 1) for size in sizes],
+        # The same draws for whoever is judged on the same records, so that two can be compared.
+        "value_draws": [] if headline == "fqe" else drawn(histories, headline).round(5).tolist(),
         "left": who_is_left(judged, histories),
         "coverage": coverage(judged),
         "confounding": confounding(histories),

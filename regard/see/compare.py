@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..data.read import parse_json, read_json
 from ..errors import InputError, RunError
 from .figure import plain
@@ -35,6 +37,7 @@ class Entry:
         """What must be the same for two scores to be compared."""
         name = self.headline
         return {
+            "how it was estimated": self.scores.get("estimator", ""),
             "the set": (self.scores["on"], self.scores["set"]),
             "the score": name,
             "its signature": self.scores.get(f"{name}_signature")
@@ -113,10 +116,31 @@ class Comparison:
         same = self.entries[0].measured_as
         methods = dict.fromkeys(entry.bill["kwh_method"] for entry in self.entries)
         return [
+            *self.differences(),
             f"On {same['the set'][0]}, {self.entries[0].scores['examples']:,} examples; "
             f"{self.headline}: {same['its signature'] or 'no signature'}.",
             f"Energy: {'; '.join(methods)}.",
         ]
+
+    def differences(self) -> list[str]:
+        """How much more the best is worth than each other, where both were judged on the same draws
+        of the same records."""
+        by_name = {entry.name: entry.scores for entry in self.entries}
+        best, *others = (by_name[row["run"]] for row in self.rows())
+        names = [row["run"] for row in self.rows()]
+        found = []
+        for name, other in zip(names[1:], others, strict=True):
+            one, two = (scores.get("value_draws") for scores in (best, other))
+            if not one or not two or len(one) != len(two):  # type: ignore[arg-type]
+                continue
+            apart = np.array(one) - np.array(two)
+            low, high = np.quantile(apart, (0.025, 0.975))
+            more = float(best["value"]) - float(other["value"])  # type: ignore[arg-type]
+            found.append(
+                f"{names[0]} is worth {more:+.4f} more than {name} (95 %: {low:+.4f} – "
+                f"{high:+.4f}, both on the same draws of histories)."
+            )
+        return found
 
     def markdown(self) -> str:
         """Tables for a README."""

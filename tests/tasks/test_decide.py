@@ -2,6 +2,9 @@
 
 import json
 import random
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from regard.data.environments import KeyDoor, episodes, make, write
 from regard.data.histories import Columns, read
 from regard.data.read import Faults
 from regard.errors import DataError, InputError, RecipeError
+from regard.see.compare import compare
 from regard.tasks.history import returns_of, window_of, windows_of
 
 RECIPE = """
@@ -247,6 +251,19 @@ def test_probabilities_are_estimated_where_they_are_not_recorded(tmp_path, table
     assert "was estimated." in (run.folder / "README.md").read_text()
 
 
+def test_two_policies_are_compared_on_the_same_draws(tmp_path):
+    path = made(tmp_path)
+    for learner in ("one-step", "implicit"):
+        more = f"task.learner={learner}", "task.temperature=10.0"  # nearly as was recorded
+        regard.train(path, *more, run=tmp_path / learner)
+    both = compare([tmp_path / "one-step", tmp_path / "implicit"])
+    (said,) = both.differences()
+    assert said.startswith("one-step is worth +") and "more than implicit" in said
+    low, high = (float(end) for end in re.findall(r"([+-][\d.]+) – ([+-][\d.]+)", said)[0])
+    assert 0 < low < high
+    assert said in both.markdown()
+
+
 def test_few_histories_are_marked_everywhere(tmp_path, table):
     path = made(tmp_path)
     (tmp_path / "test.csv").write_text(stays(3, 9))
@@ -381,6 +398,26 @@ def test_records_are_the_same_for_the_same_seed(tmp_path):
         steps, gained = write(tmp_path / name, process, episodes(process, None, 300, 3, 100))
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
     assert 300 < steps < 3000 and 0.25 < gained < 0.42  # who chooses blindly opens every third
+
+
+def test_records_are_made_in_the_shell(tmp_path, table):
+    def record(*words):
+        said = [sys.executable, "-m", "regard", "record", *words]
+        return subprocess.run(said, capture_output=True, text=True, cwd=tmp_path, check=False)
+
+    done = record("keydoor", "--out", "new/k.csv", "--episodes", "20")
+    assert done.returncode == 0 and done.stdout.startswith("new/k.csv: 20 histories")
+    assert (
+        len({row.split(",")[0] for row in (tmp_path / "new/k.csv").read_text().splitlines()}) == 21
+    )
+    for words, told in (
+        (("keydoor", "--policy", str(table.folder)), "is no run that decides among such actions"),
+        (("keydoor", "--policy", "nowhere"), "nowhere"),
+        (("NoSuchThing-v0",), "NoSuchThing"),
+    ):
+        done = record(*words, "--out", "x.csv", "--episodes", "1")
+        assert done.returncode == 2 and told in done.stderr and done.stderr.count("\n") == 1
+        assert not (tmp_path / "x.csv").exists()
 
 
 def test_who_remembers_opens_the_door():
