@@ -183,7 +183,9 @@ def record(
         chosen = lambda _: [1 / count] * count  # noqa: E731
     elif policy != "usual":
         trained = _load(Path(policy), [])
-        chosen = getattr(trained.task, "policy", lambda *_: None)(trained.model, made.actions)
+        chosen = getattr(trained.task, "policy", lambda *_: None)(
+            trained.model, made.columns, made.actions
+        )
         if chosen is None:
             raise InputError(f"--policy: {policy} is no run that decides among such actions.")
     told = environments.episodes(made, chosen, episodes, seed, longest)

@@ -90,13 +90,14 @@ class Gymnasium:
     def __init__(self, name: str) -> None:
         try:
             import gymnasium
+
+            if name.startswith("Sepsis/"):
+                # Importing it tells Gymnasium its names.
+                import icu_sepsis  # noqa: F401
         except ImportError as error:
             raise InputError(
                 f"'{name}' is an environment of Gymnasium's; pip install 'regard[decisions]'."
             ) from error
-        if name.startswith("Sepsis/"):
-            # Whoever installs it has the package; importing it tells Gymnasium its names.
-            import icu_sepsis  # noqa: F401
         try:
             self.made = gymnasium.make(name)
         except gymnasium.error.Error as error:
@@ -173,7 +174,7 @@ def write(
             )
             for so_far, chances in told:
                 for at, seen in enumerate(so_far.observations):
-                    shown = [f"{v:g}" if isinstance(v, float) else v for v in seen]
+                    shown = [f"{v:.10g}" if isinstance(v, float) else v for v in seen]
                     out.writerow([count, at, *shown, so_far.actions[at],
                                   f"{so_far.rewards[at]:g}", f"{chances[at]:.6g}"])  # fmt: skip
                 steps, gained, count = steps + len(chances), gained + sum(so_far.rewards), count + 1

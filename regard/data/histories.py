@@ -126,7 +126,7 @@ def minari(path: Path, faults: Faults) -> Iterator[History]:
                     yield episode_of(name, seen, done, gained, f"{path}:{name}")
                 except FaultError as error:
                     faults.report(f"{path}:{name}", str(error))
-    except (OSError, KeyError, ValueError, AttributeError) as error:
+    except (OSError, KeyError, ValueError, AttributeError, TypeError) as error:
         raise DataError(f"{path}: cannot be read as a Minari dataset ({error}).") from error
 
 
@@ -156,7 +156,8 @@ def complete(path: Path, columns: Columns) -> Columns:
         found = "probability" if "probability" in known else ""
         columns = columns._replace(probability=found)
     if not columns.observation:
-        taken = {name for _, name in columns.named()}
+        # How likely what was done was tells what was done: it is never observed.
+        taken = {"probability", *(name for _, name in columns.named())}
         columns = columns._replace(observation=[name for name in known if name not in taken])
     if not columns.observation:
         raise DataError(f"{path}: there must be a column of observations, but there is none.")

@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from ..batch import Asked, Batch, Choices, ModelOutput, Nothing, Sizes, Steps
@@ -30,7 +30,7 @@ class TableSettings:
         float, Ge(0), "task.learner=conservative: how far what was not done is pressed down"
     ] = 0.1
     expectile: Annotated[
-        float, Gt(0), Le(1), "task.learner=implicit: 0.5 is the mean of recorded actions"
+        float, Gt(0), Lt(1), "task.learner=implicit: 0.5 is the mean of recorded actions"
     ] = 0.7
     sweeps: Annotated[int, Gt(0), Le(10**6), "how often values are worked out anew at most"] = 1000
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from .interval import DRAWS, SEED
 
 Array = NDArray[np.float64]
+LARGEST = 1e140  # of what one history may count, so that its square is a number
 AT_ONCE = 50  # bootstrap samples worked out together
 FEW = 50  # an effective sample size below this is marked as too small
 
@@ -49,12 +51,13 @@ class Histories:
         found: Array = np.power(self.discount, np.arange(self.rewards.shape[1], dtype=np.float64))
         return found
 
-    @property
+    @cached_property
     def ratios(self) -> Array:
         """How much each history counts after each step; after its end, as at its end.  (N, T)"""
         each = np.where(self.real, self.chosen / np.where(self.real, self.recorded, 1.0), 1.0)
-        found: Array = np.cumprod(each, 1, dtype=np.float64)
-        return found
+        with np.errstate(over="ignore"):
+            found: Array = np.cumprod(each, 1, dtype=np.float64)
+        return np.minimum(found, LARGEST)
 
     @property
     def returns(self) -> Array:

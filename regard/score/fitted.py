@@ -127,9 +127,10 @@ def evaluated(records: Records, states: States, weights: Array, sweeps: int) -> 
     """
     states.begin(records, weights)
     worth = np.zeros(len(records.actions))
+    enough = ENOUGH * float(np.abs(records.rewards).max(initial=0.0))
     for _ in range(sweeps):
         states.fit(records.ahead(worth))
         before, worth = worth, states.worth()
-        if np.abs(worth - before).max() < ENOUGH:
+        if np.abs(worth - before).max() <= enough:
             break
     return states.values()

@@ -213,7 +213,8 @@ class Decide(Task[DecideSettings, History, Rows]):
     @property
     def gives(self) -> Form[GivenHistory]:
         s = self.settings
-        return HistoryForm(self.coder, s.action, dict(zip(s.reward, s.weights, strict=True)))
+        rewards = dict(zip(s.reward, s.weights, strict=True))
+        return HistoryForm(self.coder, s.episode, s.action, rewards)
 
     @property
     def sizes(self) -> Sizes:
@@ -322,8 +323,9 @@ class Decide(Task[DecideSettings, History, Rows]):
         for row, steps, at in zip(
             rows.tolist(), lengths.tolist(), drawn[:, 0].tolist(), strict=True
         ):
-            start = int(at * (steps - context + 1)) if steps > context else 0
-            end = min(start + context, steps)
+            # It may begin before the history or end behind it, so that every step comes as often.
+            first = int(at * (steps + context - 1)) - context + 1 if steps > context else 0
+            start, end = max(first, 0), min(first + context, steps)
             windows.append(Window(row, start, end, 0, more=int(end < steps)))
         return self.windowed(store, windows, hidden)
 
@@ -396,7 +398,9 @@ class Decide(Task[DecideSettings, History, Rows]):
         left = [self.coder.best if s.wish == "best" else float(s.wish)]
         for some in gained:
             left.append((left[-1] - float(some)) / s.discount)
-        return np.array(left)
+        # What is left of a wish grows where later rewards count less; no more was ever recorded.
+        found: Array = np.clip(np.array(left), -self.coder.scale, self.coder.scale)
+        return found
 
     def says(
         self,
@@ -460,7 +464,8 @@ class Decide(Task[DecideSettings, History, Rows]):
         if self.learner.acts == "likely":
             return chances
         if self.learner.acts == "weighted":
-            return (logits.log_softmax(-1) + values / self.settings.temperature).softmax(-1)
+            weighed = logits.log_softmax(-1) + values / self.settings.temperature
+            return weighed.masked_fill(~self.supported(chances, states), float("-inf")).softmax(-1)
         supported = self.supported(chances, states)
         best = values.masked_fill(~supported, float("-inf")).argmax(-1)
         return torch.nn.functional.one_hot(best, logits.shape[-1]).to(chances)
@@ -506,7 +511,8 @@ class Decide(Task[DecideSettings, History, Rows]):
     def recorded(self, store: Store, count: int) -> Array | None:
         """How likely what was done was, where that was recorded."""
         found = np.concatenate([store.array("chances", row) for row in range(count)])
-        return found.astype(np.float64) if len(found) else None
+        steps = int(store.lengths("actions")[:count].sum())
+        return found.astype(np.float64).clip(1e-12) if len(found) == steps else None
 
     def observed(self, words: Array, numbers: Array) -> tuple[list[str], Array]:
         """What was observed as numbers, to be compared: numbers as they are, and of words whether
@@ -623,15 +629,20 @@ class Decide(Task[DecideSettings, History, Rows]):
             found.append(self.answer(given, row, policy, behaviour, values, seconds))
         return found
 
-    def policy(self, model: Model, actions: Sequence[str]) -> Policy | None:
-        """What it would do, for whoever lets it decide; None where it knows other actions."""
-        if self.coder.degrees or not set(self.coder.actions) <= set(actions):
+    def policy(self, model: Model, columns: Sequence[str], actions: Sequence[str]) -> Policy | None:
+        """What it would do, for whoever lets it decide; None where it knows other actions, or reads
+        what is not observed."""
+        coder = self.coder
+        if coder.degrees or not set(coder.actions) <= set(actions):
             return None
+        if not set(coder.columns) <= set(columns):
+            return None
+        read = [list(columns).index(name) for name in coder.columns]
         form = self.gives
         places = [self.coder.numbers.get(name) for name in actions]
 
         def decide(so_far: Sofar) -> list[float]:
-            seen = [list(one) for one in so_far.observations]
+            seen = [[one[at] for at in read] for one in so_far.observations]
             given = GivenHistory(seen, list(so_far.actions), list(so_far.rewards), "")
             found = self.predict(model, [form.accept(given)], Decode(), 0)[0].probabilities
             assert found is not None

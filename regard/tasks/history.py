@@ -24,6 +24,7 @@ from .form import kind_of
 
 MOST_STATES = 2**17  # combinations of words that are counted one by one
 MOST_SENT = 10_000  # steps of a history over HTTP
+FARTHEST = 1e4  # spreads that a number may lie from its mean
 HELD_BACK = 30  # made-up steps of no advantage that each action begins with
 MISSING, UNHEARD = "[not recorded]", "[unknown]"
 
@@ -43,8 +44,10 @@ class HistoryForm:
     kind = "history"
     from_file = False
 
-    def __init__(self, coder: HistoryCoder, action: str, rewards: Mapping[str, float]) -> None:
-        self.coder, self.action, self.rewards = coder, action, rewards
+    def __init__(
+        self, coder: HistoryCoder, episode: str, action: str, rewards: Mapping[str, float]
+    ) -> None:
+        self.coder, self.episode, self.action, self.rewards = coder, episode, action, rewards
         # What is known only after a decision has an arrow before its name.
         self.labels: tuple[str, ...] = (
             *coder.columns, f"→ {action}", *(f"→ {name}" for name in rewards),
@@ -62,7 +65,8 @@ class HistoryForm:
             elif kind_of_file(path) in (".csv", ".tsv"):
                 lines = table(path, "\t" if kind_of_file(path) == ".tsv" else ",", False)
                 _, head = next(lines, (1, []))
-                rows = [dict(zip(head, cells, strict=False)) for _, cells in lines if any(cells)]
+                named = [name.strip() for name in head]
+                rows = [dict(zip(named, cells, strict=False)) for _, cells in lines if any(cells)]
             else:
                 raise InputError(
                     f"input {number}: must be a history as JSON, or a .jsonl, .json, .csv or .tsv "
@@ -70,6 +74,12 @@ class HistoryForm:
                 )
         except (ValueError, DataError) as error:
             raise InputError(f"input {number}: {word}: cannot be read ({error}).") from error
+        several = {str(row.get(self.episode, "")) for row in rows}
+        if len(several) > 1:
+            raise InputError(
+                f"input {number}: {word}: must hold one history, but holds {len(several):,}; give "
+                "the rows of one."
+            )
         return self.accept(rows, number)._replace(name=word)
 
     def accept(self, sent: object, number: int = 1) -> GivenHistory:
@@ -125,7 +135,8 @@ class HistoryForm:
         found.actions.append(self.coder.known_action(as_done(step[self.action])))
         gained = 0.0
         for name, weight in self.rewards.items():
-            value = as_number(step.get(name, 0.0))
+            told = step.get(name)
+            value = 0.0 if told is None or told == "" else as_number(told)
             if value is None:
                 raise FaultError(f"'{name}' must be a number, but is {step[name]!r}")
             gained += weight * value
@@ -185,6 +196,11 @@ class HistoryCoder:
         actions: dict[str, None] = {}
         degrees, best, scale = 0, -math.inf, 0.0
         for history in histories:
+            if history.columns != list(columns):
+                raise DataError(
+                    f"{history.where}: all files must have the same columns of observations "
+                    f"({', '.join(columns[:10])}), but here are {', '.join(history.columns[:10])}."
+                )
             for seen in history.observations:
                 for at, value in enumerate(seen):
                     if value is None:
@@ -198,7 +214,7 @@ class HistoryCoder:
                 if degrees != size and (degrees or actions):
                     raise DataError(
                         f"{history.where}: all actions must be words, or all the same number of "
-                        "numbers, but here they differ"
+                        "numbers, but here they differ."
                     )
                 degrees = size
                 if isinstance(done, str):
@@ -305,7 +321,8 @@ class HistoryCoder:
             assert scale is not None
             if isinstance(value, str):
                 raise FaultError(f"'{self.columns[at]}' must be a number, but is '{value[:40]}'")
-            found.append(math.nan if value is None else (value - scale[0]) / scale[1])
+            scaled = math.nan if value is None else (value - scale[0]) / scale[1]
+            found.append(scaled if value is None else max(-FARTHEST, min(FARTHEST, scaled)))
         return found
 
     def known_action(self, done: Done) -> Done:
@@ -459,7 +476,9 @@ def returns_of(
 
 
 def as_word(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+    if isinstance(value, str):
+        return value
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def by_number(name: str) -> tuple[float, str]:

@@ -426,7 +426,7 @@ class ConservativeLoss(IterationLoss):
     """The same, and values of what was not done are pressed down (Kumar et al. 2020)."""
 
     def __init__(
-        self, smoothing: float = 0.0, r_drop: float = 0.0, conservatism: float = 1.0
+        self, smoothing: float = 0.0, r_drop: float = 0.0, conservatism: float = 0.1
     ) -> None:
         super().__init__(smoothing, r_drop)
         self.conservatism = conservatism

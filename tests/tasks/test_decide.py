@@ -289,6 +289,12 @@ def test_a_history_is_given_as_json_or_as_a_file(table, tmp_path):
     assert wanted.json()["times"] == table.predict([[{"how": "ill"}]])[0].json()["times"]
 
 
+def test_a_file_holds_one_history(table, tmp_path):
+    (tmp_path / "two.csv").write_text("episode,how\na,ill\nb,calm\n")
+    with pytest.raises(InputError, match="must hold one history, but holds 2"):
+        table.predict([str(tmp_path / "two.csv")])
+
+
 def test_what_was_never_seen_is_warned_of(table):
     (answer,) = table.predict([[{"how": "gone"}]])
     assert answer.warning == "such a state was never recorded" and answer.times == {}
@@ -344,6 +350,37 @@ def test_columns_are_found_and_held_to(tmp_path):
     )
     with pytest.raises(DataError, match="'how' has numbers and words"):
         regard.train(path, run=tmp_path / "run")
+
+
+def test_files_must_have_the_same_columns(tmp_path):
+    path = made(tmp_path)
+    (tmp_path / "more.csv").write_text("episode,step,how,pulse,action,reward\nz,0,ill,80,give,1\n")
+    with pytest.raises(DataError, match="more.csv:2: all files must have the same columns"):
+        regard.train(path, 'data.train=["train.csv", "more.csv"]', f"data.root={tmp_path}",
+                     run=tmp_path / "run")  # fmt: skip
+
+
+def test_how_likely_what_was_done_was_is_never_observed(tmp_path):
+    path = made(tmp_path)
+    run = regard.train(path, 'task.probability=""', run=tmp_path / "run")
+    assert run.task.coder.columns == ["how"]
+
+
+def test_long_ids_stay_apart_and_huge_numbers_are_taken(tmp_path):
+    rows = ["episode,step,id,action,reward"]
+    rows += [f"{n},0,{1234567 + n % 2},{'give' if n % 2 else 'wait'},1" for n in range(20)]
+    for part in ("train", "valid", "test"):
+        (tmp_path / f"{part}.csv").write_text("".join(f"{row}\n" for row in rows))
+    (tmp_path / "other").mkdir()
+    path = made(tmp_path / "other")
+    root = f"data.root={tmp_path}"
+    run = regard.train(path, root, 'task.words=["id"]', run=tmp_path / "run")
+    assert len(run.task.coder.states) == 2
+    assert run.predict([[{"id": 1234567}], [{"id": 1234568}]])[0].times == {"wait": 10}
+    network = made(tmp_path / "other", "clone", "decision", 3)
+    run = regard.train(network, root, run=tmp_path / "run2")
+    (answer,) = run.predict([[{"id": 1e300}]])
+    assert np.isfinite(list(answer.probabilities.values())).all()
 
 
 def test_a_table_needs_words(tmp_path):
@@ -449,7 +486,8 @@ def test_a_run_decides_in_a_process(tmp_path):
     path = tmp_path / "stays.toml"
     path.write_text(RECIPE.format(learner="clone", model="decision", steps=3, more=NETWORK))
     run = regard.train(str(path), run=tmp_path / "run")
-    decide = run.task.policy(run.model, made_env.actions)
+    decide = run.task.policy(run.model, made_env.columns, made_env.actions)
     told = list(episodes(made_env, decide, 2, 0, 20))
     assert len(told) == 2 and gymnasium
-    assert run.task.policy(run.model, ["left"]) is None
+    assert run.task.policy(run.model, made_env.columns, ["left"]) is None
+    assert run.task.policy(run.model, ["o0"], made_env.actions) is None

@@ -38,7 +38,10 @@ export const FORMS = {
     /** What stands in a cell, as JSON has it: a number, a text, or nothing. */
     const told = text => text === "" ? null : text.trim() !== "" && isFinite(text) ? Number(text) : text;
     function read() {
-      try { return JSON.parse(state.text || "[]"); } catch { return []; }
+      try { // a link may carry what another run was given
+        const said = JSON.parse(state.text || "[]");
+        return Array.isArray(said) ? said.filter(step => step && typeof step === "object") : [];
+      } catch { return []; }
     }
     function row(step = {}) {
       const cells = columns.map(({ name }) => make("td", {}, make("input.cell", {
@@ -57,7 +60,10 @@ export const FORMS = {
       const step = {};
       line.querySelectorAll("input").forEach((cell, place) => {
         const { name, after } = columns[place];
-        if (!after || at < all.length - 1) step[name] = told(cell.value);
+        // A name of an action may look like a number; several numbers are typed as a list.
+        const list = after && cell.value.trim().startsWith("[");
+        if (after && at === all.length - 1) return;
+        step[name] = list ? JSON.parse(cell.value) : after ? cell.value : told(cell.value);
       });
       return step;
     });
