@@ -67,6 +67,17 @@ class FaultError(ValueError):
     """Why a row cannot be used."""
 
 
+class Unread(Faults):
+    """Rows that cannot be read at all, counted by themselves too."""
+
+    def __init__(self, faults: Faults) -> None:
+        self.faults, self.own, self.skip = faults, 0, faults.skip
+
+    def report(self, where: str, what: str) -> None:
+        self.faults.report(where, what)
+        self.own += 1
+
+
 def read(files: Sequence[Path], columns: Columns, faults: Faults) -> Iterator[History]:
     """Episodes in the order of the files. Where no column of an observation is named, all are that
     nobody names; and a probability is taken where there is one."""
@@ -77,10 +88,17 @@ def read(files: Sequence[Path], columns: Columns, faults: Faults) -> Iterator[Hi
             yield from minari(path, faults)
             continue
         columns = complete(path, asked)
-        told = rows(path, columns.named(), faults)
+        unread, torn = Unread(faults), False
+        told = rows(path, columns.named(), unread)
         for episode, group in groupby(told, lambda row: str(row[1][0])):
+            # Whose a row was that could not be read, nobody knows: of this episode or of the next.
+            before, unread.own = torn or unread.own > 0, 0
             some = list(group)
             where = some[0][0]
+            torn, unread.own = unread.own > 0, 0
+            if before or torn:
+                ended.add(episode)
+                continue
             if episode in ended:
                 faults.report(
                     where,
