@@ -89,7 +89,7 @@ def by_state(run, sepsis: Sepsis) -> np.ndarray:
     task, found = run.task, np.zeros(sepsis.expert.shape)
     places = [int(name) for name in task.coder.actions]
     rows = [task.coder.row([[str(state)]], []) for state in range(sepsis.states)]
-    said = task.says(run.model, rows, [np.zeros(0)] * len(rows), 10_000)
+    said = task.decider.says(run.model, rows, [np.zeros(0)] * len(rows), 10_000)
     for state, one in enumerate(said):
         found[state, places] = one.policy[0]
     return found
@@ -120,8 +120,8 @@ def simulated(run, sepsis: Sepsis, count: int, seed: int) -> tuple[float, float]
                 for states, actions, _ in some
             ]
             windows = [Window(at, start, steps, steps - 1 - start) for at in range(len(some))]
-            wishes = [task.wished(np.array(rewards)) for _, _, rewards in some]
-            said = task.say(run.model, rows, windows, wishes)
+            wishes = [task.decider.wished(np.array(rewards)) for _, _, rewards in some]
+            said = task.decider.say(run.model, rows, windows, wishes)
             last = np.stack([one[steps - 1 - start] for one in said[0]])
             chances[first : first + len(some)][:, places] = last
         return chances

@@ -321,6 +321,19 @@ class Span(Asked):
         return self.span
 
 
+class Learning(NamedTuple):
+    """How what came of actions is made values of them."""
+
+    discount: float = 1.0  # how much less the next reward counts
+    support: float = 0.0  # actions less likely than this, beside the likeliest, are not considered
+    least: int = 1  # nor are those that were recorded less often, where they are counted
+    conservatism: float = 0.1  # how far what was not done is pressed down
+    expectile: float = 0.7  # of recorded actions' values: 0.5 is their mean, 1 the best
+
+
+AS_RECORDED = Learning()
+
+
 @dataclass(frozen=True)
 class Choices(Asked):
     """What was done at each step of a history, and what came of it."""
@@ -331,9 +344,7 @@ class Choices(Asked):
     rewards: Annotated[Tensor, Wide()]  # (B, T) after the step
     returns: Annotated[Tensor, Wide()]  # (B, T) what came from there on
     ends: Annotated[Tensor, Wide()]  # (B, T) 1 where the history ended after the step
-    discount: float = 1.0  # how much less the next reward counts
-    support: float = 0.0  # actions less likely than this, beside the likeliest, are not considered
-    least: int = 1  # nor are those that were recorded less often, where they are counted
+    how: Learning = AS_RECORDED
     parts: int = 1  # of the loss
 
     @property

@@ -175,6 +175,7 @@ def record(
 ) -> None:
     """Make records: let somebody decide in an environment, and write down what came of it."""
     from .data import environments
+    from .tasks.task import Decides
 
     made = environments.make(environment)
     count = len(made.actions)
@@ -183,9 +184,8 @@ def record(
         chosen = lambda _: [1 / count] * count  # noqa: E731
     elif policy != "usual":
         trained = _load(Path(policy), [])
-        chosen = getattr(trained.task, "policy", lambda *_: None)(
-            trained.model, made.columns, made.actions
-        )
+        if isinstance(trained.task, Decides):
+            chosen = trained.task.policy(trained.model, made.columns, made.actions)
         if chosen is None:
             raise InputError(f"--policy: {policy} is no run that decides among such actions.")
     told = environments.episodes(made, chosen, episodes, seed, longest)

@@ -307,6 +307,8 @@ OFFLINE = """
 import json, os, signal, socket, sys, time, urllib.request
 import regard.cli
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started this may ignore it
+
 def run(*words, status=0):
     sys.argv = ["regard", *words]
     try:

@@ -43,6 +43,13 @@ class DecisionSettings:
     ] = 0.01
 
 
+class BoundedOutput(Output):
+    """Numbers between -1 and 1.  (…, D) -> (…, A)"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).tanh()
+
+
 class DecisionModel(Model):
     """Three vectors a step: the return wished for, the observation, the action. Each looks at those
     before it; what is done is told where the observation stands (Chen et al. 2021).
@@ -66,7 +73,8 @@ class DecisionModel(Model):
         self.embedding = make_door(sizes, s.width, position, s.dropout)
         self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
         self.norm = NORMS["layer"](s.width)
-        self.output = Output(s.width, told.actions + told.values, bias=True)
+        layer = BoundedOutput if s.bounded else Output
+        self.output = layer(s.width, told.actions + told.values, bias=True)
         for name, weight in self.named_parameters():
             if weight.dim() > 1:
                 nn.init.normal_(weight, std=0.02)
@@ -86,10 +94,6 @@ class DecisionModel(Model):
         with torch.no_grad():
             slow: Tensor = self.slow["output"](self.read(batch.read, self.slow))
         return ModelOutput(x, slow=slow)
-
-    def forward(self, batch: Batch[Steps, Asked]) -> Tensor:
-        scores: Tensor = self.output(self.states(batch).states)
-        return scores.tanh() if self.settings.bounded else scores
 
     def read(self, read: Steps, parts: nn.Module | None = None) -> Tensor:
         """By its own parts, or by those of the copy.  -> (B, T, D), at what is observed"""

@@ -12,10 +12,10 @@ from typing import Annotated, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
-from ..batch import Asked, Batch, Choices, ModelOutput, Nothing, Sizes, Steps
+from ..batch import Asked, Batch, Choices, Learning, ModelOutput, Nothing, Sizes, Steps
 from ..model import Model
 from ..parts.output import Output
 
@@ -26,12 +26,6 @@ SELDOM = -30.0  # the logarithm of a count of none
 class TableSettings:
     """What a table goes by."""
 
-    conservatism: Annotated[
-        float, Ge(0), "task.learner=conservative: how far what was not done is pressed down"
-    ] = 0.1
-    expectile: Annotated[
-        float, Gt(0), Lt(1), "task.learner=implicit: 0.5 is the mean of recorded actions"
-    ] = 0.7
     sweeps: Annotated[int, Gt(0), Le(10**6), "how often values are worked out anew at most"] = 1000
 
 
@@ -43,15 +37,14 @@ class Counted(NamedTuple):
     before: Tensor  # (W,) ways that were gone: from which state by which action, as one number, …
     then: Tensor  # (W,) … to which state, …
     shares: Tensor  # (W,) … and how often of all times; what ended went nowhere
-    discount: float
-    least: int  # times that an action must have been taken, to be chosen
+    how: Learning
 
     def after(self, values: Tensor) -> Tensor:
         """Reward and what comes after it.  (S,) -> (S, A)"""
         ahead = torch.zeros(self.rewards.numel(), dtype=values.dtype)
         ahead.index_add_(0, self.before, self.shares * values[self.then])
         ahead = ahead.view_as(self.rewards)
-        return self.rewards + self.discount * ahead
+        return self.rewards + self.how.discount * ahead
 
     @property
     def policy(self) -> Tensor:
@@ -98,7 +91,7 @@ def conservative(records: Counted, supported: Tensor, s: TableSettings) -> Tenso
     values = torch.zeros_like(records.rewards)
     for _ in range(s.sweeps):
         before = values
-        penalty = s.conservatism * (values.softmax(1) / policy - 1)
+        penalty = records.how.conservatism * (values.softmax(1) / policy - 1)
         values = records.after(best_of(records, values, supported)) - penalty
         if (values - before).abs().max() < 1e-9:
             break
@@ -107,12 +100,12 @@ def conservative(records: Counted, supported: Tensor, s: TableSettings) -> Tenso
 
 def implicit(records: Counted, supported: Tensor, s: TableSettings) -> Tensor:
     """The value of a state is an expectile of its recorded actions' (Kostrikov et al. 2022)."""
-    policy = records.policy
+    policy, high = records.policy, records.how.expectile
 
     def expectile(values: Tensor) -> Tensor:
         found = (policy * values).sum(1)
         for _ in range(50):  # weighted means, until they are their own
-            weights = policy * torch.where(values > found[:, None], s.expectile, 1 - s.expectile)
+            weights = policy * torch.where(values > found[:, None], high, 1 - high)
             found = (weights * values).sum(1) / weights.sum(1).clamp_min(1e-12)
         return found
 
@@ -169,7 +162,7 @@ class TableModel(Model):
     def solve(self, batches: Iterable[Batch[Steps, Choices]], learner: str) -> None:
         """Count what is in the batches, and work the values out."""
         records = counted(batches, *self.counts.shape)
-        values = LEARNERS[learner](records, records.counts >= records.least, self.settings)
+        values = LEARNERS[learner](records, records.counts >= records.how.least, self.settings)
         with torch.no_grad():
             self.counts.copy_(records.counts.log().clamp_min(SELDOM))
             self.values.copy_(values)
@@ -177,12 +170,11 @@ class TableModel(Model):
 
 def counted(batches: Iterable[Batch[Steps, Choices]], states: int, actions: int) -> Counted:
     counts = torch.zeros(states * actions, dtype=torch.float64)
-    rewards, discount, least = torch.zeros_like(counts), 1.0, 1
+    rewards, how = torch.zeros_like(counts), Learning()
     went: list[Tensor] = []
     for batch in batches:
         read, asked = batch.read, batch.asked
-        discount, least = asked.discount, asked.least
-        real = asked.real
+        how, real = asked.how, asked.real
         places = read.states * actions + asked.actions  # (B, T)
         counts.index_add_(0, places[real], torch.ones_like(places[real], dtype=torch.float64))
         rewards.index_add_(0, places[real], asked.rewards[real].double())
@@ -196,4 +188,4 @@ def counted(batches: Iterable[Batch[Steps, Choices]], states: int, actions: int)
     shares = times.double() / counts[before].clamp_min(1)
     mean = rewards / counts.clamp_min(1)
     shape = (states, actions)
-    return Counted(counts.view(shape), mean.view(shape), before, after, shares, discount, least)
+    return Counted(counts.view(shape), mean.view(shape), before, after, shares, how)

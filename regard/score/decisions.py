@@ -71,6 +71,14 @@ class Histories:
         return self.action_value * self.real, self.value * self.real
 
 
+def to_go(rewards: Array, discount: float) -> Array:
+    """What comes from each step of a history on.  (T,) -> (T,)"""
+    found, after = np.zeros(len(rewards)), 0.0
+    for at in reversed(range(len(rewards))):
+        after = found[at] = rewards[at] + discount * after
+    return found
+
+
 # Each: histories and how often each is counted, a row for each way to count (D, N) -> (D,)
 Estimator = Callable[[Histories, Array], Array]
 

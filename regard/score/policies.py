@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from .decisions import (
     ESTIMATORS,
-    FEW,
     NEED_A_MODEL,
     Array,
     Estimate,
@@ -23,6 +22,7 @@ from .decisions import (
     drawn,
     effective_sizes,
     estimate,
+    to_go,
     unrecorded,
 )
 from .fitted import Named, Numbered, Records, States, evaluated
@@ -30,6 +30,7 @@ from .interval import SEED
 
 REFITS = 40  # bootstrap samples that values are fitted to anew
 STRENGTHS = (1.0, 1.25, 1.5, 2.0, 3.0)  # of what was not recorded, Γ
+UNLIKELY = 0.05  # the same where states cannot be counted
 SELDOM = 10  # times that an action was recorded, below which its evidence is thin
 MOST = 20  # rows of a table that is told
 
@@ -221,11 +222,8 @@ def compared(judged: Judged) -> Histories:
     """The records beside the policy: they are worth what they came to, by any estimator."""
     same = as_recorded(judged)
     histories = same.histories(fitted=False)
-    ahead = np.zeros(len(judged.actions))
-    after = 0.0
-    for at in reversed(range(len(ahead))):
-        after = judged.gained[at] + (0.0 if judged.ends[at] else judged.discount * after)
-        ahead[at] = after
+    each = np.split(judged.gained, judged.starts[1:])
+    ahead = np.concatenate([to_go(rewards, judged.discount) for rewards in each])
     worth = judged.padded(ahead)
     return replace(histories, action_value=worth, value=worth)
 
@@ -262,7 +260,7 @@ def coverage(judged: Judged) -> dict[str, Any]:
         chance = judged.behaviour[np.arange(len(wanted)), wanted]
         return {
             "by": "likelihood",
-            "seldom": round(float((chance < 0.05).mean()), 4),
+            "seldom": round(float((chance < UNLIKELY).mean()), 4),
             "never": round(float((chance < 0.001).mean()), 4),
         }
     actions = judged.policy.shape[1]
@@ -334,6 +332,3 @@ def estimate_of(judged: Judged, name: str) -> Estimate:
     if name == "fqe":
         return fitted_estimate(judged)
     return estimate(judged.histories(fitted=name in NEED_A_MODEL), name)
-
-
-__all__ = ["FEW", "Judged", "report", "value_of"]

@@ -18,83 +18,94 @@ NAMES = {
 FIGURE = "evidence.png"
 
 
+FEW = "**too few: not to be relied on**"
+
+
 def lines(part: str, scores: Mapping[str, Any]) -> list[str]:
     """What the estimates rest on, and what they do not know."""
     if "estimates" not in scores:
         return []
-    few = "**too few: not to be relied on**"
-    found = [
-        "", f"### What the policy is worth, judged on {part}", "",
-        "| by | value | 95 % interval | effective sample size | |",
-        "| --- | --- | --- | --- | --- |",
-    ]  # fmt: skip
-    for name, row in scores["estimates"].items():
-        low, high = row["interval"]
-        found.append(
-            f"| {NAMES[name]} ({name}) | {row['value']:.4f} | {low:.4f} – {high:.4f} | "
-            f"{row['effective']:,.1f} of {scores['histories']:,} | "
-            f"{few if row['too_few'] else ''} |"
-        )
-    mean, around = scores["recorded_value"], scores["recorded_value_interval"]
-    low, high = scores["difference_interval"]
+    found = ["", f"### What the policy is worth, judged on {part}", "", *estimates(scores), ""]
+    found += [*difference(scores), "", f"![who is left]({FIGURE})", ""]
     found += [
-        "",
-        f"The records themselves came to {mean:.4f} ({around[0]:.4f} – {around[1]:.4f}). By "
-        f"{scores['estimator']}, the policy is worth {scores['difference']:+.4f} more "
-        f"({low:+.4f} – {high:+.4f}, both judged on the same draws of histories). How likely the "
-        f"recorded actions were was {scores['behaviour']}.",
-        "",
-        f"![who is left]({FIGURE})",
-        "",
         "After each decision, how many histories still count, and how far those who are left "
         "differ from those who began.",
         "",
         "### Questions to be answered before anybody relies on it",
         "",
     ]
-    cover = scores["coverage"]
-    by = (
-        "fewer than ten times in the same state"
-        if cover["by"] == "counts"
-        else "with a likelihood below 5 %"
-    )
-    found.append(
+    return [*found, *tried(scores["coverage"]), *hidden(scores), *rewarded(scores), *later(scores)]
+
+
+def estimates(scores: Mapping[str, Any]) -> list[str]:
+    found = [
+        "| by | value | 95 % interval | effective sample size | |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, row in scores["estimates"].items():
+        low, high = row["interval"]
+        found.append(
+            f"| {NAMES[name]} ({name}) | {row['value']:.4f} | {low:.4f} – {high:.4f} | "
+            f"{row['effective']:,.1f} of {scores['histories']:,} | "
+            f"{FEW if row['too_few'] else ''} |"
+        )
+    return found
+
+
+def difference(scores: Mapping[str, Any]) -> list[str]:
+    around, (low, high) = scores["recorded_value_interval"], scores["difference_interval"]
+    return [
+        f"The records themselves came to {scores['recorded_value']:.4f} ({around[0]:.4f} – "
+        f"{around[1]:.4f}). By {scores['estimator']}, the policy is worth "
+        f"{scores['difference']:+.4f} more ({low:+.4f} – {high:+.4f}, both judged on the same "
+        f"draws of histories). How likely the recorded actions were was {scores['behaviour']}."
+    ]
+
+
+def tried(cover: Mapping[str, Any]) -> list[str]:
+    counted = cover["by"] == "counts"
+    by = "fewer than ten times in the same state" if counted else "with a likelihood below 5 %"
+    found = [
         f"- **Was what it does ever tried?** At {cover['seldom']:.1%} of the recorded steps it "
         f"would do what was recorded {by}, at {cover['never']:.1%} what was (all but) never done."
-    )
-    found += [
+    ]
+    return found + [
         f"  - {row['state']}: it does {row['action']}, recorded {row['recorded']} times; met "
         f"{row['met']} times"
         for row in cover.get("where", [])[:5]
     ]
-    found.append(
+
+
+def hidden(scores: Mapping[str, Any]) -> list[str]:
+    found = [
         "- **Is everything recorded that the decisions went by?** If something that was not had "
         "made recorded histories up to Γ times likelier or less likely, the weighted estimate "
         "could be:"
-    )
-    found += [
+    ]
+    return found + [
         f"  - Γ = {strength}: {low:.4f} – {high:.4f}"
         for strength, (low, high) in scores["confounding"].items()
     ]
-    found.append(
-        "- **Is the reward the right one?** The same policy, if rewards counted otherwise:"
-    )
+
+
+def rewarded(scores: Mapping[str, Any]) -> list[str]:
+    found = ["- **Is the reward the right one?** The same policy, if rewards counted otherwise:"]
     for row in scores["rewards"]:
-        what = (
-            f"{row['column']} × {row['factor']:g}"
-            if "column" in row
-            else f"discount {row['discount']:g}"
-        )
+        what = f"discount {row['discount']:g}" if "discount" in row else ""
+        what = what or f"{row['column']} × {row['factor']:g}"
         found.append(f"  - {what}: {row['value']:.4f}, the records {row['recorded_value']:.4f}")
-    found.append(
+    return found
+
+
+def later(scores: Mapping[str, Any]) -> list[str]:
+    found = [
         "- **Would it hold elsewhere, or later?** The first and the second half of the records:"
-    )
+    ]
     for row in scores["shift"]:
         low, high = row["interval"]
-        thin = f", {few}" if row["too_few"] else ""
         found.append(
             f"  - {row['histories']:,} histories: {row['value']:.4f} ({low:.4f} – {high:.4f}), "
-            f"effective sample size {row['effective']:,.1f}{thin}"
+            f"effective sample size {row['effective']:,.1f}{', ' + FEW if row['too_few'] else ''}"
         )
     return found
 

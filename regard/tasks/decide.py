@@ -5,31 +5,28 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Le, Lt
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..batch import Batch, Choices, HistorySizes, Nothing, Sizes, Steps
 from ..data.cut import Plan
 from ..data.draws import Draws
 from ..data.environments import Policy, Sofar
 from ..data.examples import Data, Examples, chunks
-from ..data.histories import AUTO, Columns, FaultError, History, read
+from ..data.histories import FaultError, History, read
 from ..data.order import Rows, Shuffled
 from ..data.read import Faults
 from ..data.store import Chunk, Field, Store
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError, RecipeError
 from ..model import Model
-from ..score.decisions import ESTIMATORS
 from ..score.interval import bootstrap
-from ..score.policies import Judged, report, value_of
+from ..score.policies import SELDOM, UNLIKELY, Judged, report, value_of
+from .deciding import LEARNERS, Decider, DecideSettings
 from .form import Form
 from .history import (
     GivenHistory,
@@ -38,129 +35,12 @@ from .history import (
     Window,
     returns_of,
     window_of,
-    windows_of,
 )
 from .prediction import Prediction
 from .task import Axis, Measured, Rng, Scores, Sections, Task
 
 Array = NDArray[np.float64]
 USUAL = 10  # steps of a history, to reckon with
-
-
-class Learner(NamedTuple):
-    """A way to learn what to do."""
-
-    loss: str
-    values: int  # numbers told beside the scores of actions: so many times those, …
-    extra: int  # … and so many more
-    acts: Literal["likely", "best", "weighted"]
-
-
-LEARNERS = {
-    "clone": Learner("tokens", 0, 0, "likely"),
-    "return": Learner("tokens", 0, 0, "likely"),
-    "one-step": Learner("one-step", 1, 0, "best"),
-    "iteration": Learner("iteration", 1, 0, "best"),
-    "conservative": Learner("conservative", 1, 0, "best"),
-    "implicit": Learner("implicit", 1, 1, "weighted"),
-}
-
-
-@dataclass(frozen=True)
-class DecideSettings:
-    """Where histories stand in a table, and how a decision is learned from them."""
-
-    episode: Annotated[str, "the column that says which history a row is of"] = "episode"
-    step: Annotated[str, "the column that counts its steps"] = "step"
-    observation: Annotated[
-        list[str], "the columns of what is observed, numbers or words; empty: all others"
-    ] = field(default_factory=list)
-    words: Annotated[list[str], "those of them whose numbers are names, such as ids of states"] = (
-        field(default_factory=list)
-    )
-    action: Annotated[str, "the column of what was done"] = "action"
-    reward: Annotated[list[str], "the columns of what was gained"] = field(
-        default_factory=lambda: ["reward"]
-    )
-    reward_weights: Annotated[list[float], "what each of them counts; empty: 1 each"] = field(
-        default_factory=list
-    )
-    probability: Annotated[
-        str,
-        "the column of how likely what was done was; auto: 'probability', where there is one; "
-        "empty: it is estimated",
-    ] = AUTO
-    discount: Annotated[float, Gt(0), Le(1), "how much less the next reward counts"] = 1.0
-    context: Annotated[int, Gt(0), Le(4096), "steps that a decision looks back at most"] = 20
-    learner: Annotated[
-        str, LEARNERS,
-        "clone: do as was done; return: do what led to the return wished for; one-step: the best "
-        "by what came of it; iteration: the best if the best is done ever after; conservative, "
-        "implicit: the same with care",
-    ] = "return"  # fmt: skip
-    wish: Annotated[
-        Literal["best"] | float,
-        "learner=return: the return wished for, or how many spreads of advantage; best: the best "
-        "recorded, or two",
-    ] = "best"
-    returns: Annotated[
-        Literal["recorded", "advantage"],
-        "learner=return: what a step is told to have led to: the return that was recorded; or how "
-        "much more its action was worth than what was usual in its state, by all records (where "
-        "observations are words)",
-    ] = "recorded"
-    guidance: Annotated[
-        float, Ge(0), Le(100),
-        "learner=return: how much further than the records the wish takes; 1: as they have it",
-    ] = 1.0  # fmt: skip
-    hidden: Annotated[
-        float, Gt(0), Lt(1),
-        "learner=return: share of histories read without their return, so that what was done is "
-        "learned too",
-    ] = 0.25  # fmt: skip
-    support: Annotated[
-        float, Ge(0), Le(1),
-        "learners of values, and guidance above 1: an action is done only where it is at least so "
-        "likely, beside the likeliest",
-    ] = 0.3  # fmt: skip
-    least: Annotated[
-        int, Ge(1), "the same where observations are words alone: where it was recorded so often"
-    ] = 10
-    temperature: Annotated[
-        float, Gt(0), "learner=implicit: how much an action must be worth more to be done e times "
-        "as often",
-    ] = 0.1  # fmt: skip
-    estimator: Annotated[str, ESTIMATORS, "the headline: wis, wpdis, dr, wdr, fqe, is or pdis"] = (
-        "wdr"
-    )
-
-    def __post_init__(self) -> None:
-        if self.reward_weights and len(self.reward_weights) != len(self.reward):
-            raise RecipeError(
-                f"task.reward_weights must have one for each of {len(self.reward)} columns, but "
-                f"has {len(self.reward_weights)}."
-            )
-        if not self.reward:
-            raise RecipeError("task.reward must name a column.")
-
-    @property
-    def columns(self) -> Columns:
-        return Columns(
-            self.episode, self.step, self.observation, self.action, self.reward, self.probability
-        )
-
-    @property
-    def weights(self) -> list[float]:
-        return list(self.reward_weights) or [1.0] * len(self.reward)
-
-
-class Said(NamedTuple):
-    """What a model says of the steps of a history."""
-
-    policy: Array  # (T, A) how likely it would do what; or the numbers of what it would do
-    behaviour: Array  # (T, A) the same of those who acted
-    values: Array | None  # (T, A) what actions are worth
-    states: Array  # (T, D) what it makes of each
 
 
 class Decide(Task[DecideSettings, History, Rows]):
@@ -184,23 +64,13 @@ class Decide(Task[DecideSettings, History, Rows]):
 
     def __init__(self, settings: DecideSettings, coder: HistoryCoder) -> None:
         self.settings, self.coder = settings, coder
-        self.learner = LEARNERS[settings.learner]
+        self.decider = Decider(settings, coder)
+        self.learner = self.decider.learner
         self.loss = self.learner.loss
         if coder.degrees and settings.learner not in ("clone", "return"):
             raise RecipeError(
                 f"task.learner={settings.learner} chooses among named actions, but here they are "
                 "numbers; use clone or return."
-            )
-        counts = [[row.get(name, 0) for name in coder.actions] for row in coder.counts]
-        # What may be done in each state; in one that was never recorded, nothing was often enough.
-        known = np.array(counts).reshape(len(counts), len(coder.actions)) >= settings.least
-        self.allowed = torch.from_numpy(np.pad(known, ((1, 0), (0, 0))))  # (S, A)
-        gains = [[row.get(name, 0.0) for name in coder.actions] for row in coder.gains]
-        flat = np.array(gains).reshape(len(gains), len(coder.actions))
-        self.gains = np.pad(flat, ((1, 0), (0, 0)))  # (S, A)
-        if settings.returns == "advantage" and not coder.states:
-            raise RecipeError(
-                "task.returns=advantage needs observations that are words; use recorded."
             )
         # A high estimate that rests on few histories is no reason to choose anything.
         self.metric, self.higher_is_better, self.chosen_by = "value", True, "value_low"
@@ -337,41 +207,22 @@ class Decide(Task[DecideSettings, History, Rows]):
         came = [returns_of(some, [1.0], s.discount) for some in gained]
         rows = [self.coder.stored(store, window.row) for window in windows]
         told = [
-            None if hide or s.learner != "return" else self.led_to(row, whole)
+            None if hide or s.learner != "return" else self.decider.led_to(row, whole)
             for row, whole, hide in zip(rows, came, hidden, strict=True)
         ]
         reads = self.coder.read(rows, windows, told)
         parts = 2 if self.learner.values else 1
-        asked = self.coder.asked(
-            reads, windows, gained, came, s.discount, s.support, s.least, parts
-        )
+        asked = self.coder.asked(reads, windows, gained, came, s.how, parts)
         return Batch(reads, asked)
-
-    def led_to(self, row: Mapping[str, Any], returns: Array) -> Array:
-        """What each step of a row is told to have led to.  (T,)"""
-        if self.settings.returns == "recorded":
-            return returns
-        found: Array = self.gains[row["states"], row["actions"]] * self.coder.scale
-        return found
 
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False
     ) -> Iterator[Batch[Steps, Choices]]:
         """Every step once, with what a decision there would look back at."""
         lengths = store.lengths("actions").tolist()
-        for windows in self.all_windows(lengths, budget):
+        for windows in self.decider.all_windows(lengths, budget):
             further = [w._replace(more=int(w.end < lengths[w.row])) for w in windows]
             yield self.windowed(store, further, [False] * len(windows))
-
-    def all_windows(self, lengths: Sequence[int], budget: int) -> Iterator[list[Window]]:
-        """Windows of histories of these lengths, some at a time."""
-        context = self.settings.context
-        every = [w for row, steps in enumerate(lengths) for w in windows_of(row, steps, context)]
-        every.sort(key=lambda window: window.end - window.start)
-        while every:
-            count = max(1, budget // (every[-1].end - every[-1].start))
-            yield every[-count:]
-            del every[-count:]
 
     @staticmethod
     def sample_batch(
@@ -387,98 +238,6 @@ class Decide(Task[DecideSettings, History, Rows]):
         asked = Choices(ids, lengths * 0, lengths, zeros, zeros, zeros, parts=parts)
         return Batch(reads, asked)
 
-    # What a model says.
-
-    def wished(self, gained: Array) -> Array:
-        """What is still to come at each step, if the wish is to be had.  (T,) -> (T + 1,)"""
-        s = self.settings
-        if s.returns == "advantage":
-            wish = 2.0 if s.wish == "best" else float(s.wish)
-            return np.full(len(gained) + 1, wish * self.coder.scale)
-        left = [self.coder.best if s.wish == "best" else float(s.wish)]
-        for some in gained:
-            left.append((left[-1] - float(some)) / s.discount)
-        # What is left of a wish grows where later rewards count less; no more was ever recorded.
-        found: Array = np.clip(np.array(left), -self.coder.scale, self.coder.scale)
-        return found
-
-    def says(
-        self,
-        model: Model,
-        rows: Sequence[Mapping[str, Any]],
-        gained: Sequence[Array],
-        budget: int,
-    ) -> list[Said]:
-        """What a model says of every step of some histories."""
-        lengths = [len(row["actions"]) for row in rows]
-        found: list[dict[int, tuple[Array, ...]]] = [{} for _ in rows]
-        for windows in self.all_windows(lengths, budget):
-            some = [rows[window.row] for window in windows]
-            wishes = [self.wished(gained[window.row]) for window in windows]
-            for window, *said in zip(windows, *self.say(model, some, windows, wishes), strict=True):
-                for at in range(window.first, window.end - window.start):
-                    found[window.row][window.start + at] = tuple(part[at] for part in said)
-        made = []
-        for steps, row in zip(lengths, found, strict=True):
-            policy, behaviour, values, states = (
-                np.stack(part) for part in zip(*(row[at] for at in range(steps)), strict=True)
-            )
-            made.append(Said(policy, behaviour, values if self.learner.values else None, states))
-        return made
-
-    @torch.inference_mode()
-    def say(
-        self,
-        model: Model,
-        rows: Sequence[Mapping[str, Any]],
-        windows: Sequence[Window],
-        wishes: Sequence[Array],
-    ) -> tuple[list[Array], ...]:
-        """Policy, behaviour, values and states of windows.  -> (T, …) each, by window"""
-        device = next(model.parameters()).device
-        plain = Batch(self.coder.read(rows, windows, [None] * len(rows)), Nothing()).to(device)
-        states = model.states(plain).states
-        scores: Tensor = model(plain).float()
-        count = self.coder.degrees or len(self.coder.actions)
-        logits, values = scores[..., :count], scores[..., count : 2 * count] * self.coder.scale
-        if self.settings.learner == "return":
-            towards = Batch(self.coder.read(rows, windows, list(wishes)), Nothing()).to(device)
-            policy: Tensor = model(towards).float()
-            if not self.coder.degrees:
-                more = self.settings.guidance
-                apart = policy.log_softmax(-1) - logits.log_softmax(-1)
-                policy = logits.log_softmax(-1) + more * apart
-                if more > 1:  # beyond what the records have, only as far as they go
-                    supported = self.supported(logits.softmax(-1), plain.read.states)
-                    policy = policy.masked_fill(~supported, float("-inf"))
-                policy = policy.softmax(-1)
-        else:
-            policy = logits if self.coder.degrees else self.act(logits, values, plain.read.states)
-        behaviour = logits if self.coder.degrees else logits.softmax(-1)
-        parts = (policy, behaviour, values, states.float())
-        return tuple(list(part.double().cpu().numpy()) for part in parts)
-
-    def act(self, logits: Tensor, values: Tensor, states: Tensor) -> Tensor:
-        """How likely each action is done.  (…, A), (…, A), (…) -> (…, A)"""
-        chances = logits.softmax(-1)
-        if self.learner.acts == "likely":
-            return chances
-        if self.learner.acts == "weighted":
-            weighed = logits.log_softmax(-1) + values / self.settings.temperature
-            return weighed.masked_fill(~self.supported(chances, states), float("-inf")).softmax(-1)
-        supported = self.supported(chances, states)
-        best = values.masked_fill(~supported, float("-inf")).argmax(-1)
-        return torch.nn.functional.one_hot(best, logits.shape[-1]).to(chances)
-
-    def supported(self, chances: Tensor, states: Tensor) -> Tensor:
-        """Which actions the records speak of.  (…, A), (…) -> (…, A)"""
-        most = chances.amax(-1, keepdim=True)
-        if not self.coder.states:
-            return chances >= self.settings.support * most
-        found = self.allowed.to(states.device)[states]
-        # Where nothing was done often enough, what was done most often is done.
-        return torch.where(found.any(-1, keepdim=True), found, chances == most)
-
     # Scores.
 
     def judge(self, model: Model, store: Store, count: int, budget: int) -> Judged:
@@ -486,7 +245,7 @@ class Decide(Task[DecideSettings, History, Rows]):
         count = min(count, store.rows)
         rows = [self.coder.stored(store, row) for row in range(count)]
         gained = [self.gained(store, row) for row in range(count)]
-        said = self.says(model, rows, gained, budget)
+        said = self.decider.says(model, rows, gained, budget)
         actions = np.concatenate([row["actions"] for row in rows]).astype(np.int64)
         policy, behaviour = (np.concatenate([one[at] for one in said]) for at in (0, 1))
         estimated = behaviour[np.arange(len(actions)), actions].clip(1e-6)
@@ -572,7 +331,7 @@ class Decide(Task[DecideSettings, History, Rows]):
         numbers, nothing can be weighted."""
         rows = [self.coder.stored(store, row) for row in range(store.rows)]
         gained = [self.gained(store, row) for row in range(store.rows)]
-        said = self.says(model, rows, gained, decode.batch_tokens)
+        said = self.decider.says(model, rows, gained, decode.batch_tokens)
         squares = np.array([float(np.square(one.policy - row["actions"]).mean())
                             for one, row in zip(said, rows, strict=True)])  # fmt: skip
 
@@ -612,8 +371,8 @@ class Decide(Task[DecideSettings, History, Rows]):
         found = []
         for number, given in enumerate(inputs, first):
             row, window = self.given_row(given, number), self.last_window(given)
-            wish = self.wished(np.array(given.rewards))
-            said = self.say(model, [row], [window], [wish])
+            wish = self.decider.wished(np.array(given.rewards))
+            said = self.decider.say(model, [row], [window], [wish])
             policy, behaviour, values = (part[0][-1] for part in said[:3])
             seconds = round(time.perf_counter() - began, 6)
             if self.coder.degrees:
@@ -675,9 +434,9 @@ class Decide(Task[DecideSettings, History, Rows]):
             seen = times.get(names[best], 0)
             if not state:
                 warning = "such a state was never recorded"
-            elif seen < 10:
+            elif seen < SELDOM:
                 warning = f"in this state, {names[best]} was recorded {seen} times"
-        elif behaviour[best] < 0.05:
+        elif behaviour[best] < UNLIKELY:
             warning = f"{names[best]} was seldom recorded in such states"
         worth = None
         if self.learner.values:
@@ -694,7 +453,7 @@ class Decide(Task[DecideSettings, History, Rows]):
     ) -> tuple[Batch[Steps, Nothing], dict[str, Axis]]:
         row, window = self.given_row(given, 1), self.last_window(given)
         told = self.settings.learner == "return"
-        wish = self.wished(np.array(given.rewards))
+        wish = self.decider.wished(np.array(given.rewards))
         reads = self.coder.read([row], [window], [wish if told else None])
         names = []
         for at in range(window.start, window.end):

@@ -13,14 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..batch import Choices, HistorySizes, Steps
+from ..batch import Choices, HistorySizes, Learning, Steps
 from ..data.histories import Done, FaultError, History, Seen, as_done, as_number, as_seen
 from ..data.read import Faults, parse_json, read_json, records, table
 from ..data.read import kind_of as kind_of_file
 from ..data.store import Field, Store, ids_below
 from ..errors import DataError, InputError, RunError
+from ..score.decisions import to_go
 from ..score.fitted import Named, Records, evaluated
 from .form import kind_of
+from .graph import Scale
 
 MOST_STATES = 2**17  # combinations of words that are counted one by one
 MOST_SENT = 10_000  # steps of a history over HTTP
@@ -156,6 +158,33 @@ class Window(NamedTuple):
     more: int = 0  # steps that are read behind them, to see what an action led to
 
 
+class Column:
+    """What is met in a column of observations: numbers, or words."""
+
+    def __init__(self, name: str, named: bool) -> None:
+        """`named`: its numbers are names."""
+        self.name, self.named = name, named
+        self.words, self.numbers = set[str](), Scale()
+
+    def add(self, values: Sequence[Seen], where: str) -> None:
+        there = [value for value in values if value is not None]
+        numbers = [v for v in there if isinstance(v, float) and not self.named]
+        self.words |= {as_word(v) for v in there if self.named or isinstance(v, str)}
+        self.numbers.add([[number] for number in numbers], where)
+
+    def scale(self) -> list[float] | None:
+        """Mean and spread of its numbers; None: it has words, or nothing."""
+        if self.words and self.numbers.count:
+            raise DataError(
+                f"task.observation: '{self.name}' has numbers and words ({min(self.words)!r}); "
+                f'name it in task.words if all are names, such as task.words=["{self.name}"].'
+            )
+        if not self.numbers.count:
+            return None
+        (mean,), (spread,) = self.numbers.found()
+        return [mean, spread or 1.0]
+
+
 class HistoryCoder:
     """Histories on their way into a model: what columns, words, states and actions there are."""
 
@@ -190,9 +219,7 @@ class HistoryCoder:
         histories: Iterable[History],
     ) -> HistoryCoder:
         """`words`: columns whose numbers are names."""
-        named = [name in words for name in columns]
-        kinds: list[set[str]] = [set() for _ in columns]
-        sums = np.zeros((3, len(columns)))
+        seen = [Column(name, name in words) for name in columns]
         actions: dict[str, None] = {}
         degrees, best, scale = 0, -math.inf, 0.0
         for history in histories:
@@ -201,14 +228,8 @@ class HistoryCoder:
                     f"{history.where}: all files must have the same columns of observations "
                     f"({', '.join(columns[:10])}), but here are {', '.join(history.columns[:10])}."
                 )
-            for seen in history.observations:
-                for at, value in enumerate(seen):
-                    if value is None:
-                        continue
-                    if named[at] or isinstance(value, str):
-                        kinds[at].add(as_word(value))
-                    else:
-                        sums[:, at] += (1.0, value, value * value)
+            for column, values in zip(seen, zip(*history.observations, strict=True), strict=True):
+                column.add(values, history.where)
             for done in history.actions:
                 size = len(done) if isinstance(done, list) else 0
                 if degrees != size and (degrees or actions):
@@ -221,41 +242,30 @@ class HistoryCoder:
                     actions[done] = None
             gained = returns_of(history.rewards, weights, discount)
             best, scale = max(best, gained[0]), max(scale, float(np.abs(gained).max()))
-        scales: list[list[float] | None] = []
-        for at, name in enumerate(columns):
-            count, total, squares = sums[:, at]
-            if kinds[at] and count:
-                raise DataError(
-                    f"task.observation: '{name}' has numbers and words ({sorted(kinds[at])[0]!r}); "
-                    f'name it in task.words if all are names, such as task.words=["{name}"].'
-                )
-            if kinds[at] or not count:
-                scales.append(None)
-                continue
-            mean = total / count
-            spread = math.sqrt(max(squares / count - mean * mean, 0.0))
-            scales.append([mean, spread if spread > 1e-9 else 1.0])
-        vocabulary = [MISSING, UNHEARD] + [
-            f"{name}={word}" for at, name in enumerate(columns) for word in sorted(kinds[at])
-        ]
-        told = {
+        vocabulary = [MISSING, UNHEARD]
+        vocabulary += [f"{column.name}={word}" for column in seen for word in sorted(column.words)]
+        made = cls({
             "columns": list(columns), "actions": sorted(actions, key=by_number),
-            "degrees": degrees, "scales": scales, "vocabulary": vocabulary,
-            "scale": scale if scale > 1e-9 else 1.0, "best": best, "states": [], "counts": [],
-            "gains": [],
-        }  # fmt: skip
-        made = cls(told)
-        if made.numeric or degrees:
-            return made
+            "degrees": degrees, "scales": [column.scale() for column in seen],
+            "vocabulary": vocabulary, "scale": scale if scale > 1e-9 else 1.0, "best": best,
+            "states": [], "counts": [], "gains": [],
+        })  # fmt: skip
+        return made if made.numeric or degrees else made.counted(histories, weights, discount)
+
+    def counted(
+        self, histories: Iterable[History], weights: Sequence[float], discount: float
+    ) -> HistoryCoder:
+        """With which words came together, and what was done there; without, where too many did."""
         met: dict[tuple[int, ...], dict[str, int]] = {}
         for history in histories:
             for seen, done in zip(history.observations, history.actions, strict=True):
-                state = met.setdefault(tuple(made.words_of(seen)), {})
+                state = met.setdefault(tuple(self.words_of(seen)), {})
                 state[str(done)] = state.get(str(done), 0) + 1
             if len(met) > MOST_STATES:
-                return made
-        told |= {"states": [list(words) for words in met], "counts": [*met.values()]}
-        return cls(told | {"gains": cls(told).advantages(histories, weights, discount)})
+                return self
+        told = {"states": [list(state) for state in met], "counts": [*met.values()]}
+        known = HistoryCoder(self.told | told)
+        return HistoryCoder(known.told | {"gains": known.advantages(histories, weights, discount)})
 
     def advantages(
         self, histories: Iterable[History], weights: Sequence[float], discount: float
@@ -421,9 +431,7 @@ class HistoryCoder:
         windows: Sequence[Window],
         gained: Sequence[NDArray[np.float64]],
         came: Sequence[NDArray[np.float64]],
-        discount: float,
-        support: float,
-        least: int,
+        how: Learning,
         parts: int,
     ) -> Choices:
         """What was done in the windows; `gained` and `came` are rewards and returns of the whole of
@@ -438,9 +446,7 @@ class HistoryCoder:
         first = torch.tensor([window.first for window in windows])
         lengths = torch.tensor([window.end - window.start for window in windows])
         gains, later, over = told
-        return Choices(
-            read.actions, first, lengths, gains, later, over, discount, support, least, parts
-        )
+        return Choices(read.actions, first, lengths, gains, later, over, how, parts)
 
 
 def window_of(step: int, context: int) -> int:
@@ -469,10 +475,7 @@ def returns_of(
 ) -> NDArray[np.float64]:
     """What came from each step on.  (T, R) -> (T,)"""
     each = np.asarray(rewards, np.float64).reshape(-1, len(weights)) @ np.asarray(weights)
-    found, after = np.zeros(len(each)), 0.0
-    for at in reversed(range(len(each))):
-        after = found[at] = each[at] + discount * after
-    return found
+    return to_go(each, discount)
 
 
 def as_word(value: float | str) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..batch import Sizes
 from ..data.cut import Plan
+from ..data.environments import Policy
 from ..data.examples import Data, Examples, read_once
 from ..data.read import Faults
 from ..data.store import EDITION, Chunk, Field, Store, cached
@@ -302,6 +303,14 @@ class TakesTurns(Protocol):
         self, model: Model, inputs: Sequence[Any], decode: Decode
     ) -> Generator[None, None, list[Prediction]]:
         """The same as `predict`; where it yields, others may use the model."""
+
+
+@runtime_checkable
+class Decides(Protocol):
+    """It says what to do next."""
+
+    def policy(self, model: Model, columns: Sequence[str], actions: Sequence[str]) -> Policy | None:
+        """What it would do where this is observed and that can be done; None: it cannot tell."""
 
 
 @runtime_checkable

@@ -406,7 +406,7 @@ class OneStepLoss(TokenLoss):
         """How far `own` is from the reward and the value of the next step; at the end there is
         none. Where a window ends before its history, one step more is read.  (B, T) each"""
         after = F.pad(values[:, 1:], (0, 1))
-        goal = asked.rewards + asked.discount * after * (1 - asked.ends)
+        goal = asked.rewards + asked.how.discount * after * (1 - asked.ends)
         return (own - goal.detach()).square()
 
 
@@ -417,7 +417,7 @@ class IterationLoss(OneStepLoss):
     def compare(self, values: Tensor, step: Tensor, slow: Tensor, asked: Choices) -> Tensor:
         count = values.shape[-1]
         chances = slow[..., :count].softmax(-1)
-        supported = chances >= asked.support * chances.amax(-1, keepdim=True)
+        supported = chances >= asked.how.support * chances.amax(-1, keepdim=True)
         best = slow[..., count : 2 * count].masked_fill(~supported, float("-inf")).amax(-1)
         return self.ahead(best, self.taken(values, asked), asked)
 
@@ -425,37 +425,19 @@ class IterationLoss(OneStepLoss):
 class ConservativeLoss(IterationLoss):
     """The same, and values of what was not done are pressed down (Kumar et al. 2020)."""
 
-    def __init__(
-        self, smoothing: float = 0.0, r_drop: float = 0.0, conservatism: float = 0.1
-    ) -> None:
-        super().__init__(smoothing, r_drop)
-        self.conservatism = conservatism
-
-    @classmethod
-    def of(cls, settings: Settings) -> ConservativeLoss:
-        return cls(settings.smoothing, settings.r_drop, settings.conservatism)
-
     def compare(self, values: Tensor, step: Tensor, slow: Tensor, asked: Choices) -> Tensor:
         above = values.logsumexp(-1) - self.taken(values, asked)
-        return super().compare(values, step, slow, asked) + self.conservatism * above
+        return super().compare(values, step, slow, asked) + asked.how.conservatism * above
 
 
 class ImplicitLoss(OneStepLoss):
     """The value of a step is a high expectile of what its recorded actions are worth; no other
     action is asked about (Kostrikov et al. 2022)."""
 
-    def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0, expectile: float = 0.7) -> None:
-        super().__init__(smoothing, r_drop)
-        self.expectile = expectile
-
-    @classmethod
-    def of(cls, settings: Settings) -> ImplicitLoss:
-        return cls(settings.smoothing, settings.r_drop, settings.expectile)
-
     def compare(self, values: Tensor, step: Tensor, slow: Tensor, asked: Choices) -> Tensor:
         count, worth = values.shape[-1], step[..., 0]
         apart = self.taken(slow[..., count : 2 * count], asked) - worth
-        weight = torch.where(apart < 0, 1 - self.expectile, self.expectile)
+        weight = torch.where(apart < 0, 1 - asked.how.expectile, asked.how.expectile)
         return self.ahead(worth, self.taken(values, asked), asked) + weight * apart.square()
 
 

@@ -62,15 +62,6 @@ class Settings:
     ctc_weight: Annotated[
         float, Ge(0), Le(1), "speech: how much CTC counts beside attention, where model.ctc is true"
     ] = 0.3
-    conservatism: Annotated[
-        float, Ge(0), "task.learner=conservative: how far what was not done is pressed down"
-    ] = 0.1
-    expectile: Annotated[
-        float,
-        Gt(0),
-        Lt(1),
-        "task.learner=implicit: 0.5 is the mean of recorded actions, 1 the best",
-    ] = 0.7
     encoder: Annotated[
         str, Path, "a run that reads the same kind of thing: the encoder begins with its weights"
     ] = ""

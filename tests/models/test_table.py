@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.batch import Batch, Choices, HistorySizes, Sizes, Steps
+from regard.batch import Batch, Choices, HistorySizes, Learning, Sizes, Steps
 from regard.models.table import LEARNERS, TableModel, TableSettings, counted
 
 STATES, ACTIONS, DISCOUNT = 4, 3, 0.9
@@ -42,8 +42,14 @@ def batch_of(told, least=1):
         torch.zeros(rows, width), torch.zeros(rows, width, dtype=torch.long), lengths,
     )  # fmt: skip
     zero = torch.zeros_like(lengths)
-    asked = Choices(actions.long(), zero, lengths, rewards, rewards, ends, DISCOUNT, 0.0, least)
+    asked = Choices(
+        actions.long(), zero, lengths, rewards, rewards, ends, Learning(DISCOUNT, 0.0, least)
+    )
     return Batch(steps, asked)
+
+
+def like(some, **how):
+    return some._replace(how=some.how._replace(**how))
 
 
 def plain(told, worth, sweeps=300):
@@ -83,8 +89,8 @@ def test_iteration_takes_the_best_that_has_support():
 
     wanted, _ = plain(told, worth)
     some = counted([batch], STATES, ACTIONS)
-    assert some.least == 25
-    found = LEARNERS["iteration"](some, some.counts >= some.least, TableSettings())
+    assert some.how.least == 25
+    found = LEARNERS["iteration"](some, some.counts >= some.how.least, TableSettings())
     np.testing.assert_allclose(found[1:], wanted[1:], atol=1e-5)
     assert not (counts[1:] >= 25).all()  # or nothing was tried
 
@@ -95,10 +101,10 @@ def test_an_expectile_lies_between_the_mean_and_the_best():
     supported = some.counts >= 1
     mean = LEARNERS["one-step"](some, supported, TableSettings())
     best = LEARNERS["iteration"](some, supported, TableSettings())
-    half = LEARNERS["implicit"](some, supported, TableSettings(expectile=0.5))
+    half = LEARNERS["implicit"](like(some, expectile=0.5), supported, TableSettings())
     torch.testing.assert_close(half[1:], mean[1:])
     found = [
-        LEARNERS["implicit"](some, supported, TableSettings(expectile=e))[1:].mean()
+        LEARNERS["implicit"](like(some, expectile=e), supported, TableSettings())[1:].mean()
         for e in (0.5, 0.7, 0.9, 0.999)
     ]
     assert found == sorted(found) and found[-1] <= best[1:].mean() + 1e-6
@@ -112,7 +118,7 @@ def test_conservatism_presses_down_what_was_seldom_done():
     some = counted([batch], STATES, ACTIONS)
     supported = some.counts >= 0
     plainly, careful = (
-        LEARNERS["conservative"](some, supported, TableSettings(conservatism=c))
+        LEARNERS["conservative"](like(some, conservatism=c), supported, TableSettings())
         for c in (0.0, 0.05)
     )
     torch.testing.assert_close(plainly, LEARNERS["iteration"](some, supported, TableSettings()))
