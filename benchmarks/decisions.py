@@ -141,9 +141,9 @@ LEARNERS = {
 }
 
 
-def learners(sepsis: Sepsis, folder: Path, seeds: int, episodes: int, only: str) -> dict:
+def learners(sepsis: Sepsis, folder: Path, seeds: range, episodes: int, only: str) -> dict:
     found: dict[str, list[float]] = {}
-    for seed in range(seeds):
+    for seed in seeds:
         root = folder / str(seed)
         root.mkdir(parents=True, exist_ok=True)
         for at, (part, count) in enumerate((("train", episodes), ("valid", 2000), ("test", 2000))):
@@ -192,10 +192,10 @@ def judged(sepsis: Sepsis, told, policy: np.ndarray) -> Judged:
     )  # fmt: skip
 
 
-def held(sepsis: Sepsis, seeds: int, episodes: int, count: int = 20) -> dict:
+def held(sepsis: Sepsis, seeds: range, episodes: int, count: int = 20) -> dict:
     """How often intervals hold the truth, and how far estimates are from it."""
     rows = []
-    for seed in range(seeds):
+    for seed in seeds:
         told = sepsis.run(lambda _, state: sepsis.expert[state], episodes, 5000 + seed)
         for number, policy in enumerate(policies(sepsis, count)):
             truth = sepsis.exact(policy)
@@ -208,7 +208,7 @@ def held(sepsis: Sepsis, seeds: int, episodes: int, count: int = 20) -> dict:
         inside = [row[4].interval[0] <= row[3] <= row[4].interval[1] for row in own]
         each = [
             sum(ok for ok, row in zip(inside, own, strict=True) if row[0] == seed)
-            for seed in range(seeds)
+            for seed in seeds
         ]
         error = float(np.sqrt(np.mean([(row[4].value - row[3]) ** 2 for row in own] or [0])))
         found[name] = {"held": sum(inside), "of": len(own), "by_recording": each, "rmse": error}
@@ -218,22 +218,24 @@ def held(sepsis: Sepsis, seeds: int, episodes: int, count: int = 20) -> dict:
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--seeds", type=int, default=5)
+    asked.add_argument("--seeds", type=int, default=5, help="how many recordings")
+    asked.add_argument("--first", type=int, default=0, help="the first recording's seed")
     asked.add_argument("--episodes", type=int, default=10_000)
     asked.add_argument("--only", default="")
     asked.add_argument("--learner", default="")
     asked.add_argument("--out", type=Path, default=None)
     given = asked.parse_args()
     sepsis, found = Sepsis(), {}
+    seeds = range(given.first, given.first + given.seeds)
     print(f"exact: random {sepsis.exact(np.full(sepsis.expert.shape, 1 / 25)):.4f}, "
           f"expert {sepsis.exact(sepsis.expert):.4f}")  # fmt: skip
     if given.only in ("", "learners"):
         with tempfile.TemporaryDirectory() as work:
             found["learners"] = learners(
-                sepsis, Path(work), given.seeds, given.episodes, given.learner
+                sepsis, Path(work), seeds, given.episodes, given.learner
             )
     if given.only in ("", "estimates"):
-        found["estimates"] = held(sepsis, given.seeds, given.episodes)
+        found["estimates"] = held(sepsis, seeds, given.episodes)
     print(json.dumps(found, indent=1))
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1) + "\n")

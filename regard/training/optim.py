@@ -16,6 +16,9 @@ from ..parts.position import LearnedPosition
 from .settings import Settings
 
 
+MOST_COLOURS = 4  # a kernel that reads no more channels reads pixels
+
+
 def adamw(model: Model, settings: Settings) -> torch.optim.Optimizer:
     """AdamW over all weights; matrices decay, vectors (norms and biases) do not."""
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
@@ -42,18 +45,25 @@ def adam(model: Model, settings: Settings) -> torch.optim.Optimizer:
     return _adamw(groups, weights[0].device, settings, torch.optim.Adam)
 
 
-def muon(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """Muon for the matrices inside the blocks, AdamW for embeddings, norms and biases."""
+def muon(model: Model, settings: Settings) -> torch.optim.Optimizer:
+    """Muon for the matrices behind the doors and for kernels of convolutions, AdamW for what first
+    meets the data, for tables, norms and biases."""
     kinds = (nn.Embedding, Output, LearnedPosition)
     tables = {id(part.weight) for part in model.modules() if isinstance(part, kinds)}
-    weights = [p for p in model.parameters() if p.requires_grad]
-    inner = [p for p in weights if p.dim() == 2 and id(p) not in tables]
-    others = [p for p in weights if p.dim() != 2 or id(p) in tables]
-    return Muon(
-        inner,
-        _adamw([{"params": others, "weight_decay": 0.0}], weights[0].device, settings),
-        settings,
-    )
+
+    def is_inner(name: str, weight: nn.Parameter) -> bool:
+        if weight.dim() == 4:
+            return weight.shape[1] > MOST_COLOURS
+        matrix = weight.dim() == 2 and min(weight.shape) > 1
+        return matrix and id(weight) not in tables and model.level(name) != 0
+
+    inner, others = list[nn.Parameter](), list[nn.Parameter]()
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            (inner if is_inner(name, weight) else others).append(weight)
+    device = next(model.parameters()).device
+    adamw = _adamw([{"params": others, "weight_decay": 0.0}], device, settings)
+    return Muon(inner, adamw, settings)
 
 
 def sgd(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -151,7 +161,8 @@ class Muon(torch.optim.Optimizer):
     """Momentum whose singular values are all made one (Jordan et al. 2024).
 
     Each update is as long as AdamW's would be (Liu et al. 2025, eq. 4: 0.2 · √max(rows, columns)),
-    so one rate serves both. Matrices of one shape are worked on together.
+    so one rate serves both. A kernel is a matrix with a row for each channel that it writes.
+    Matrices of one shape are worked on together.
     """
 
     def __init__(
@@ -176,8 +187,9 @@ class Muon(torch.optim.Optimizer):
             past = [self.state[weight]["momentum"] for weight in weights]
             gradients = [weight.grad for weight in weights if weight.grad is not None]
             torch._foreach_lerp_(past, gradients, 1 - self.momentum)
-            ahead = torch.stack(torch._foreach_lerp(gradients, past, self.momentum))
-            updates = orthogonal(ahead) * (0.2 * max(shape) ** 0.5)
+            ahead = torch.stack(torch._foreach_lerp(gradients, past, self.momentum)).flatten(2)
+            updates = orthogonal(ahead) * (0.2 * max(ahead.shape[1:]) ** 0.5)
+            updates = updates.unflatten(-1, shape[1:])
             torch._foreach_mul_(weights, 1 - group["lr"] * self.decay)
             torch._foreach_add_(weights, list((updates * -group["lr"]).unbind()))
 

@@ -2,10 +2,14 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from regard.batch import Label
+from regard.models.vit import ViT, ViTSettings
+from regard.tasks.picture import PictureSettings, sizes_of
 from regard.training import optim
 from regard.training.optim import OPTIMIZERS, orthogonal
 from regard.training.schedule import SCHEDULES, rate_at
@@ -64,6 +68,28 @@ def test_muon_makes_singular_values_one(shape):
     values = torch.linalg.svdvals(orthogonal(torch.randn(shape)))
     assert values.min() > 0.6
     assert values.max() < 1.25
+
+
+def test_muon_turns_what_is_behind_the_door_and_leaves_what_meets_the_data():
+    torch.manual_seed(0)
+    sizes = replace(sizes_of(PictureSettings(patch=4, stem="resnet")), classes=3, asked=Label)
+    model = ViT(sizes, ViTSettings(width=32, depth=1, heads=2, pool="sequence"))
+    optimizer = OPTIMIZERS["muon"](model, Settings(rate=0.1))
+    turned = {id(p) for p in optimizer.param_groups[0]["params"]}
+    names = {name for name, p in model.named_parameters() if id(p) in turned}
+    assert {"blocks.0.attention.output.weight", "embedding.cut.1.body.2.weight"} <= names
+    # Pixels, places, what is told, what weighs: as embeddings are.
+    first = {"embedding.cut.0.weight", "places.weight", "output.weight", "weigh.weight"}
+    assert not names & first and first <= dict(model.named_parameters()).keys()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for weight in model.parameters():
+        weight.grad = torch.randn_like(weight)
+    optimizer.step()
+    for name, weight in model.named_parameters():
+        if name in names:  # every update is orthogonal, seen as rows of what is written
+            moved = (weight.detach() - before[name]).flatten(1)
+            values = torch.linalg.svdvals(moved) / (0.1 * 0.2 * max(moved.shape) ** 0.5)
+            assert 0.6 < values.median() and values.max() < 1.25, name
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

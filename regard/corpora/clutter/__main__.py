@@ -1,7 +1,8 @@
 """Makes cluttered digits of MNIST's files: python -m regard.corpora.clutter MNIST_FOLDER OUT
 
 Each digit is put anywhere on 60 × 60 dark pixels, with four pieces of 8 × 8 of others beside or
-over it (Mnih et al. 2014, section 4.1). With --pieces 0 digits are only moved. The same every time.
+over it (Mnih et al. 2014, section 4.1); for training, each comes four times, as the paper never
+showed a picture twice. With --pieces 0 digits are only moved. The same every time.
 """
 
 from __future__ import annotations
@@ -47,12 +48,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mnist", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--pieces", type=int, default=4)
+    parser.add_argument("--pieces", type=int, default=4, help="of other digits on each picture")
+    parser.add_argument("--copies", type=int, default=4, help="of each digit to train with")
     said = parser.parse_args()
     said.out.mkdir(parents=True, exist_ok=True)
     for seed, part in enumerate(("train", "test")):
         names = [f"{part}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")]
         digits, labels = idx(said.mnist / names[0], 3), idx(said.mnist / names[1], 1)
+        copies = said.copies if part == "train" else 1
+        digits, labels = np.tile(digits, (copies, 1, 1)), np.tile(labels, copies)
         rng = np.random.default_rng(seed)
         write(said.out / names[0], cluttered(digits, rng, said.pieces))
         write(said.out / names[1], labels)
