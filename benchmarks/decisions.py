@@ -134,8 +134,8 @@ def simulated(run, sepsis: Sepsis, count: int, seed: int) -> tuple[float, float]
 LEARNERS = {
     "clone": ("decide-sepsis-clone", []),
     "decision transformer": ("decide-sepsis", []),
-    "one-step (table)": ("decide-sepsis-q", []),
-    "iteration (table)": ("decide-sepsis-q", ["task.learner=iteration"]),
+    "iteration (table)": ("decide-sepsis-q", []),
+    "one-step (table)": ("decide-sepsis-q", ["task.learner=one-step"]),
     "conservative (table)": ("decide-sepsis-q", ["task.learner=conservative"]),
     "implicit (table)": ("decide-sepsis-q", ["task.learner=implicit"]),
 }
@@ -207,8 +207,7 @@ def held(sepsis: Sepsis, seeds: range, episodes: int, count: int = 20) -> dict:
         own = [row for row in rows if row[2] == name and row[4].effective >= 50]
         inside = [row[4].interval[0] <= row[3] <= row[4].interval[1] for row in own]
         each = [
-            sum(ok for ok, row in zip(inside, own, strict=True) if row[0] == seed)
-            for seed in seeds
+            sum(ok for ok, row in zip(inside, own, strict=True) if row[0] == seed) for seed in seeds
         ]
         error = float(np.sqrt(np.mean([(row[4].value - row[3]) ** 2 for row in own] or [0])))
         found[name] = {"held": sum(inside), "of": len(own), "by_recording": each, "rmse": error}
@@ -231,9 +230,7 @@ def main() -> None:
           f"expert {sepsis.exact(sepsis.expert):.4f}")  # fmt: skip
     if given.only in ("", "learners"):
         with tempfile.TemporaryDirectory() as work:
-            found["learners"] = learners(
-                sepsis, Path(work), seeds, given.episodes, given.learner
-            )
+            found["learners"] = learners(sepsis, Path(work), seeds, given.episodes, given.learner)
     if given.only in ("", "estimates"):
         found["estimates"] = held(sepsis, seeds, given.episodes)
     print(json.dumps(found, indent=1))

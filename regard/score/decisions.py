@@ -8,7 +8,7 @@ beside every estimate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -40,6 +40,8 @@ class Histories:
     discount: float = 1.0
     action_value: Array | None = None  # (N, T)
     value: Array | None = None  # (N, T)
+    # How much oftener the policy comes to the state of each step than the records did.
+    visits: Array | None = None  # (N, T)
 
     @property
     def real(self) -> NDArray[np.bool_]:
@@ -51,18 +53,28 @@ class Histories:
         found: Array = np.power(self.discount, np.arange(self.rewards.shape[1], dtype=np.float64))
         return found
 
+    @property
+    def gains(self) -> Array:
+        """Rewards, as much as they count by then.  (N, T)"""
+        found: Array = self.rewards * self.real * self.discounts
+        return found
+
+    @property
+    def each(self) -> Array:
+        """How much likelier the policy takes each step; 1 behind the end.  (N, T)"""
+        return np.where(self.real, self.chosen / np.where(self.real, self.recorded, 1.0), 1.0)
+
     @cached_property
     def ratios(self) -> Array:
         """How much each history counts after each step; after its end, as at its end.  (N, T)"""
-        each = np.where(self.real, self.chosen / np.where(self.real, self.recorded, 1.0), 1.0)
         with np.errstate(over="ignore"):
-            found: Array = np.cumprod(each, 1, dtype=np.float64)
+            found: Array = np.cumprod(self.each, 1, dtype=np.float64)
         return np.minimum(found, LARGEST)
 
     @property
     def returns(self) -> Array:
         """(N,)"""
-        found: Array = (self.rewards * self.real) @ self.discounts
+        found: Array = self.gains.sum(1)
         return found
 
     def guesses(self) -> tuple[Array, Array]:
@@ -79,65 +91,74 @@ def to_go(rewards: Array, discount: float) -> Array:
     return found
 
 
-# Each: histories and how often each is counted, a row for each way to count (D, N) -> (D,)
-Estimator = Callable[[Histories, Array], Array]
+class Term(NamedTuple):
+    """A part of an estimate: at each step, a sum over histories as a share of another."""
+
+    part: Array  # (N, T)
+    whole: Array  # (N, T)
 
 
-def ordinary(histories: Histories, counts: Array) -> Array:
+# What an estimate is the sum of.
+Estimator = Callable[[Histories], list[Term]]
+
+
+def ordinary(histories: Histories) -> list[Term]:
     """Returns times what their histories count: right on average, and seldom close."""
-    each = histories.ratios[:, -1] * histories.returns
-    found: Array = counts @ each / counts.sum(1)
-    return found
+    each = histories.ratios[:, -1:] * histories.returns[:, None]
+    return [Term(each, np.ones_like(each))]
 
 
-def weighted(histories: Histories, counts: Array) -> Array:
+def weighted(histories: Histories) -> list[Term]:
     """The mean return, each history as much as it counts: a little off, and much closer."""
-    ratios = histories.ratios[:, -1]
-    return share(counts @ (ratios * histories.returns), counts @ ratios)
+    ratios = histories.ratios[:, -1:]
+    return [Term(ratios * histories.returns[:, None], ratios)]
 
 
-def ordinary_steps(histories: Histories, counts: Array) -> Array:
+def ordinary_steps(histories: Histories) -> list[Term]:
     """Each reward times what its history counted by then: later decisions do not matter to it."""
-    rewards = histories.rewards * histories.real
-    found: Array = counts @ ((histories.ratios * rewards) @ histories.discounts) / counts.sum(1)
-    return found
+    each = histories.ratios * histories.gains
+    return [Term(each, np.ones_like(each))]
 
 
-def weighted_steps(histories: Histories, counts: Array) -> Array:
+def weighted_steps(histories: Histories) -> list[Term]:
     """The mean reward of each step, each history as much as it counted by then."""
-    rewards = histories.rewards * histories.real
-    means = share(counts @ (histories.ratios * rewards), counts @ histories.ratios)  # (D, T)
-    found: Array = means @ histories.discounts
-    return found
+    return [Term(histories.ratios * histories.gains, histories.ratios)]
 
 
-def doubly_robust(histories: Histories, counts: Array) -> Array:
+def doubly_robust(histories: Histories) -> list[Term]:
     """A model's guess, put right by what was recorded: right on average if either the model or the
     recorded probabilities are (Jiang and Li 2016)."""
-    q, v = histories.guesses()
-    ratios, rewards = histories.ratios, histories.rewards * histories.real
-    before = np.concatenate((np.ones((len(ratios), 1)), ratios[:, :-1]), 1)
-    each = (before * v + ratios * (rewards - q)) @ histories.discounts
-    found: Array = counts @ each / counts.sum(1)
-    return found
+    guessed, put_right = weighted_doubly_robust(histories)
+    each = guessed.part + put_right.part
+    return [Term(each, np.ones_like(each))]
 
 
-def weighted_doubly_robust(histories: Histories, counts: Array) -> Array:
+def weighted_doubly_robust(histories: Histories) -> list[Term]:
     """The same with weights that sum to one at each step (Thomas and Brunskill 2016)."""
     q, v = histories.guesses()
-    ratios, rewards = histories.ratios, histories.rewards * histories.real
+    ratios, discounts = histories.ratios, histories.discounts
     before = np.concatenate((np.ones((len(ratios), 1)), ratios[:, :-1]), 1)
-    guessed = share(counts @ (before * v), counts @ before)  # (D, T)
-    put_right = share(counts @ (ratios * (rewards - q)), counts @ ratios)
-    found: Array = (guessed + put_right) @ histories.discounts
-    return found
+    put_right = ratios * (histories.gains - discounts * q)
+    return [Term(before * v * discounts, before), Term(put_right, ratios)]
 
 
-def model_alone(histories: Histories, counts: Array) -> Array:
+def by_visits(histories: Histories) -> list[Term]:
+    """A model's guess at the beginning, put right at each step by as much as the policy comes to
+    such a state oftener than the records did (Kallus and Uehara 2020): where the state says all,
+    what was done before it does not matter, and no product over a history is needed."""
+    assert histories.visits is not None, "states are not counted"
+    q, v = histories.guesses()
+    after = histories.discount * np.concatenate((v[:, 1:], np.zeros((len(v), 1))), 1)
+    surprise = histories.gains + histories.discounts * (after - q)
+    first = np.concatenate((v[:, :1], np.zeros_like(v[:, 1:])), 1)
+    each = first + histories.visits * histories.each * surprise
+    return [Term(each, np.ones_like(each))]
+
+
+def model_alone(histories: Histories) -> list[Term]:
     """What a model guesses at the first step (fitted Q evaluation, where it was learned so)."""
     _, v = histories.guesses()
-    found: Array = counts @ v[:, 0] / counts.sum(1)
-    return found
+    return [Term(v[:, :1], np.ones_like(v[:, :1]))]
 
 
 def share(part: Array, whole: Array) -> Array:
@@ -153,9 +174,26 @@ ESTIMATORS: dict[str, Estimator] = {
     "wpdis": weighted_steps,
     "dr": doubly_robust,
     "wdr": weighted_doubly_robust,
+    "mdr": by_visits,
     "fqe": model_alone,
 }
-NEED_A_MODEL = ("dr", "wdr", "fqe")
+NEED_A_MODEL = ("dr", "wdr", "mdr", "fqe")
+
+
+def totals(terms: Sequence[Term], counts: Array) -> Array:
+    """An estimate where histories count so often.  (D, N) -> (D,)"""
+    found: Array = sum(share(counts @ t.part, counts @ t.whole).sum(1) for t in terms)
+    return found
+
+
+def influences(terms: Sequence[Term]) -> Array:
+    """How far an estimate would move if a history counted more, for each; their mean is 0.  (N,)"""
+    found = np.zeros(len(terms[0].part))
+    for part, whole in terms:
+        mean = whole.mean(0)
+        own = part - whole * share(part.mean(0), mean)
+        found += share(own, np.broadcast_to(mean, own.shape)).sum(1)
+    return found
 
 
 class Estimate(NamedTuple):
@@ -164,6 +202,7 @@ class Estimate(NamedTuple):
     value: float
     interval: tuple[float, float]
     effective: float
+    degrees: float  # of freedom of the interval: how many histories its own width rests on
 
     @property
     def too_few(self) -> bool:
@@ -172,10 +211,35 @@ class Estimate(NamedTuple):
 
 
 def estimate(histories: Histories, name: str, draws: int = DRAWS, seed: int = SEED) -> Estimate:
-    """What a policy is worth by one of `ESTIMATORS`; episodes are drawn anew for the interval."""
-    value = float(ESTIMATORS[name](histories, np.ones((1, len(histories.rewards))))[0])
-    low, high = np.quantile(drawn(histories, name, draws, seed), (0.025, 0.975))
-    return Estimate(value, (float(low), float(high)), effective_size(histories))
+    """What a policy is worth by one of `ESTIMATORS`, and how sure that is.
+
+    Episodes are drawn anew to see how far it moves. Where few histories count most, that is itself
+    unsure, so the interval is Student's, with as many degrees of freedom as squares still count.
+    """
+    terms = ESTIMATORS[name](histories)
+    value = float(totals(terms, np.ones((1, len(histories.rewards))))[0])
+    degrees = kish(influences(terms) ** 2)
+    interval = around(value, drawn(histories, name, draws, seed), degrees)
+    return Estimate(value, interval, effective_size(histories), degrees)
+
+
+def around(value: float, moved: Array, degrees: float) -> tuple[float, float]:
+    """A 95 % interval of a value, of how it moved when episodes were drawn anew."""
+    half = student(degrees) * float(moved.std())
+    return value - half, value + half
+
+
+def student(degrees: float) -> float:
+    """Where Student's distribution leaves 2.5 % above it, for one degree of freedom or more.
+
+    12.71 for 1, 2.57 for 5, 1.96 for very many. With t = √ν tan θ, its density is that of
+    cosines to the power ν - 1.
+    """
+    degrees = max(1.0, degrees)
+    edges = np.linspace(0, np.pi / 2, 2**17 + 1)
+    mass = np.cos((edges[1:] + edges[:-1]) / 2) ** (degrees - 1)
+    sums = np.concatenate(([0.0], mass.cumsum()))
+    return float(degrees**0.5 * np.tan(np.interp(0.95 * sums[-1], sums, edges)))
 
 
 def drawn(histories: Histories, name: str, draws: int = DRAWS, seed: int = SEED) -> Array:
@@ -183,8 +247,8 @@ def drawn(histories: Histories, name: str, draws: int = DRAWS, seed: int = SEED)
 
     -> (draws,)
     """
-    rows = len(histories.rewards)
-    return np.concatenate([ESTIMATORS[name](histories, c) for c in resampled(rows, draws, seed)])
+    terms, rows = ESTIMATORS[name](histories), len(histories.rewards)
+    return np.concatenate([totals(terms, counts) for counts in resampled(rows, draws, seed)])
 
 
 def difference(
@@ -193,10 +257,11 @@ def difference(
     """How much more one policy is worth than another on the same records, and the interval of that:
     both are judged on the same draws."""
     assert len(one.rewards) == len(other.rewards), "both must be judged on the same histories"
-    work, once = ESTIMATORS[name], np.ones((1, len(one.rewards)))
-    apart = drawn(one, name, draws, seed) - drawn(other, name, draws, seed)
-    low, high = np.quantile(apart, (0.025, 0.975))
-    return float(work(one, once)[0] - work(other, once)[0]), (float(low), float(high))
+    pair, once = [ESTIMATORS[name](h) for h in (one, other)], np.ones((1, len(one.rewards)))
+    value = float(totals(pair[0], once)[0] - totals(pair[1], once)[0])
+    moved = drawn(one, name, draws, seed) - drawn(other, name, draws, seed)
+    degrees = kish((influences(pair[0]) - influences(pair[1])) ** 2)
+    return value, around(value, moved, degrees)
 
 
 def resampled(rows: int, draws: int, seed: int) -> list[Array]:
@@ -208,16 +273,20 @@ def resampled(rows: int, draws: int, seed: int) -> list[Array]:
 
 
 def effective_size(histories: Histories) -> float:
-    """How many histories still count at their end: (Σ w)² / Σ w² (Kish 1965)."""
+    """How many histories still count at their end (Kish 1965)."""
     return float(effective_sizes(histories)[-1])
 
 
 def effective_sizes(histories: Histories) -> Array:
     """The same after each step; before the first, all do.  -> (T + 1,)"""
-    ratios = histories.ratios
-    ratios = ratios / np.maximum(ratios.max(0, keepdims=True), 1e-300)  # no square overflows
-    found = share(ratios.sum(0) ** 2, (ratios**2).sum(0))
-    return np.concatenate(([float(len(ratios))], found))
+    found = [kish(counted) for counted in histories.ratios.T]
+    return np.array([float(len(histories.ratios)), *found])
+
+
+def kish(weights: Array) -> float:
+    """As how many equal ones they count: (Σ w)² / Σ w²."""
+    scaled = weights / max(float(weights.max(initial=0.0)), 1e-300)  # no square overflows
+    return float(share(scaled.sum()[None] ** 2, (scaled @ scaled)[None])[0])
 
 
 def unrecorded(histories: Histories, strength: float) -> tuple[float, float]:

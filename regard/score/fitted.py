@@ -134,3 +134,33 @@ def evaluated(records: Records, states: States, weights: Array, sweeps: int) -> 
         if np.abs(worth - before).max() <= enough:
             break
     return states.values()
+
+
+def visits(
+    records: Records, ids: Whole, count: int, weights: Array, first: NDArray[np.bool_], sweeps: int
+) -> Array:
+    """How much oftener the policy comes to the state of each step than the records did, as far as
+    steps with a weight tell; 1 where they say nothing.  -> (N,)
+
+    From each state the recorded ways are gone on, each as much as the policy takes its action.
+    """
+    actions = records.policy.shape[1]
+    places = ids * actions + records.actions
+    seen = np.bincount(places, weights, count * actions)[places]
+    taken = np.where(seen > 0, weights * records.policy[np.arange(len(ids)), records.actions], 0.0)
+    taken = np.divide(taken, seen, out=np.zeros_like(taken), where=seen > 0)
+    ways = np.bincount(ids, taken, count)[ids]
+    taken = np.divide(taken, ways, out=np.zeros_like(taken), where=ways > 0)
+    after = np.roll(ids, -1)
+    since = np.arange(len(ids)) - np.maximum.accumulate(np.where(first, np.arange(len(ids)), 0))
+    discounts = records.discount**since
+    began = np.bincount(ids[first], weights[first], count)
+    often = began
+    for _ in range(sweeps):
+        goes_on = np.where(records.ends, 0.0, records.discount * taken * often[ids])
+        before, often = often, began + np.bincount(after, goes_on, count)
+        if np.abs(often - before).sum() <= ENOUGH * began.sum():
+            break
+    recorded = np.bincount(ids, weights * discounts, count)
+    found: Array = np.divide(often, recorded, out=np.ones(count), where=recorded > 0)[ids]
+    return found

@@ -3,7 +3,7 @@ evidence ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,14 +18,16 @@ from .decisions import (
     Estimate,
     Histories,
     apart,
+    around,
     difference,
     drawn,
+    effective_size,
     effective_sizes,
     estimate,
     to_go,
     unrecorded,
 )
-from .fitted import Named, Numbered, Records, States, evaluated
+from .fitted import Named, Numbered, Records, States, evaluated, visits
 from .interval import SEED
 
 REFITS = 40  # bootstrap samples that values are fitted to anew
@@ -94,30 +96,48 @@ class Judged:
         sweeps = int(self.lengths.max()) + 1
         return evaluated(self.records, self.states(), counts[self.rows], sweeps)
 
-    @cached_property
-    def crossed(self) -> Array:
-        """Values at each step that were learned from the other half of the histories: what puts an
-        estimate right must not have seen what it is put right with.  (N, A)"""
+    def visited(self, counts: Array) -> Array:
+        """How much oftener the policy comes to each step's state, the same way.  (E,) -> (N,)"""
+        assert self.ids is not None
+        first = np.zeros(len(self.ids), np.bool_)
+        first[self.starts] = True
+        count, sweeps = int(self.ids.max()) + 1, int(self.lengths.max()) + 1
+        return visits(self.records, self.ids, count, counts[self.rows], first, sweeps)
+
+    def crossed(self, told: Callable[[Array], Array]) -> Array:
+        """What is told of each step by the other half of the histories: what puts an estimate right
+        must not have seen what it is put right with.  -> (N, …)"""
         if len(self.lengths) < 2:
-            return self.values(np.ones(len(self.lengths)))
+            return told(np.ones(len(self.lengths)))
         even = np.arange(len(self.lengths)) % 2 == 0
-        first, second = (
-            self.values(even.astype(np.float64)),
-            self.values((~even).astype(np.float64)),
-        )
-        return np.where(even[self.rows][:, None], second, first)
+        by_even, by_odd = told(even.astype(np.float64)), told((~even).astype(np.float64))
+        own = even[self.rows].reshape(-1, *(1,) * (by_even.ndim - 1))
+        return np.where(own, by_odd, by_even)
+
+    @cached_property
+    def worth(self) -> Array:
+        """Values at each step, by the other half.  (N, A)"""
+        return self.crossed(self.values)
+
+    @cached_property
+    def oftener(self) -> Array:
+        """Visits to each step's state, by the other half.  (N,)"""
+        return self.crossed(self.visited)
+
+    @property
+    def by_state(self) -> bool:
+        """Whether the state says all that counts."""
+        return self.numbers is None
 
     def histories(self, fitted: bool = True) -> Histories:
         """As the estimators take them."""
         taken = np.arange(len(self.actions)), self.actions
-        values = (
-            {
-                "action_value": self.padded(self.crossed[taken]),
-                "value": self.padded((self.policy * self.crossed).sum(1)),
-            }
-            if fitted
-            else {}
-        )
+        values: dict[str, Array] = {}
+        if fitted:
+            values["action_value"] = self.padded(self.worth[taken])
+            values["value"] = self.padded((self.policy * self.worth).sum(1))
+            if self.by_state:
+                values["visits"] = self.padded(self.oftener)
         return Histories(
             self.padded(self.gained), self.padded(self.recorded) + 1e-300,
             self.padded(self.policy[taken]), self.lengths, self.discount, **values,
@@ -144,8 +164,8 @@ def value_of(judged: Judged, name: str, draws: int = 200) -> Estimate:
 def estimates(judged: Judged) -> dict[str, Estimate]:
     """Every estimate with its interval."""
     histories = judged.histories()
-    found = {name: estimate(histories, name) for name in ESTIMATORS if name != "fqe"}
-    return {**found, "fqe": fitted_estimate(judged)}
+    usual = [name for name in ESTIMATORS if name != "fqe" and (name != "mdr" or judged.by_state)]
+    return {**{name: estimate(histories, name) for name in usual}, "fqe": fitted_estimate(judged)}
 
 
 def fitted_estimate(judged: Judged) -> Estimate:
@@ -161,9 +181,8 @@ def fitted_estimate(judged: Judged) -> Estimate:
     value, rng = first(np.ones(count)), np.random.default_rng(SEED)
     chances = np.full(count, 1 / count)
     refits = [first(rng.multinomial(count, chances).astype(np.float64)) for _ in range(REFITS)]
-    around = 1.96 * float(np.std(refits, ddof=1)) if count > 1 else 0.0
-    effective = float(effective_sizes(judged.histories(fitted=False))[-1])
-    return Estimate(value, (value - around, value + around), effective)
+    effective = effective_size(judged.histories(fitted=False))
+    return Estimate(value, around(value, np.array(refits), REFITS - 1), effective, REFITS - 1)
 
 
 def told(found: Estimate) -> dict[str, Any]:
@@ -193,7 +212,7 @@ def report(judged: Judged, headline: str) -> dict[str, Any]:
     histories = judged.histories()
     mean = recorded_value(judged)
     best = every[headline]
-    more, around = difference(histories, compared(judged), headline)
+    more, interval = difference(histories, compared(judged), headline)
     sizes = effective_sizes(histories)
     return {
         "value": round(best.value, 5),
@@ -205,11 +224,12 @@ def report(judged: Judged, headline: str) -> dict[str, Any]:
         "recorded_value": round(mean.value, 5),
         "recorded_value_interval": [round(end, 5) for end in mean.interval],
         "difference": round(more, 5),
-        "difference_interval": [round(end, 5) for end in around],
+        "difference_interval": [round(end, 5) for end in interval],
         "estimates": {name: told(found) for name, found in every.items()},
         "effective_by_step": [round(float(size), 1) for size in sizes],
         # The same draws for whoever is judged on the same records, so that two can be compared.
         "value_draws": [] if headline == "fqe" else drawn(histories, headline).round(5).tolist(),
+        "value_degrees": round(best.degrees, 1),
         "left": who_is_left(judged, histories),
         "coverage": coverage(judged),
         "confounding": confounding(histories),
@@ -225,7 +245,7 @@ def compared(judged: Judged) -> Histories:
     each = np.split(judged.gained, judged.starts[1:])
     ahead = np.concatenate([to_go(rewards, judged.discount) for rewards in each])
     worth = judged.padded(ahead)
-    return replace(histories, action_value=worth, value=worth)
+    return replace(histories, action_value=worth, value=worth, visits=np.ones_like(worth))
 
 
 def who_is_left(judged: Judged, histories: Histories) -> list[dict[str, Any]]:
@@ -310,9 +330,9 @@ def by_reward(judged: Judged, headline: str) -> list[dict[str, Any]]:
 
 
 def both(judged: Judged, headline: str) -> dict[str, float]:
-    mean = ESTIMATORS["is"](as_recorded(judged).histories(False), np.ones((1, len(judged.lengths))))
+    mean = value_of(as_recorded(judged), "is", draws=2).value
     value = value_of(judged, headline, draws=2).value
-    return {"value": round(value, 5), "recorded_value": round(float(mean[0]), 5)}
+    return {"value": round(value, 5), "recorded_value": round(mean, 5)}
 
 
 def shift(judged: Judged, headline: str) -> list[dict[str, Any]]:

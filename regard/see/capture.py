@@ -95,7 +95,7 @@ class AttentionReport:
         return {**told, "looks": looks, **{k: v for k, v in more.items() if v is not None}}
 
     def draw(self, path: Path) -> None:
-        """One figure: on the picture or the graph where there is one, else the alignment."""
+        """One figure: on the picture, graph or history where there is one, else the alignment."""
         on_patches = any(look.column_kind == "patches" for look in self.looks)
         if self.picture and on_patches:
             figure.on_picture(self, path)
@@ -103,6 +103,8 @@ class AttentionReport:
             figure.on_sound(self, path)
         elif self.layout is not None:
             figure.on_graph(self, path)
+        elif self.looks and self.looks[-1].column_kind == "history":
+            figure.on_history(self, path)
         else:
             figure.alignment(self.alignment(), path)
 

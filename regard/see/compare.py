@@ -15,6 +15,7 @@ import numpy as np
 
 from ..data.read import parse_json, read_json
 from ..errors import InputError, RunError
+from ..score.decisions import around
 from .figure import plain
 from .save import save
 
@@ -133,9 +134,9 @@ class Comparison:
             one, two = (scores.get("value_draws") for scores in (best, other))
             if not one or not two or len(one) != len(two):  # type: ignore[arg-type]
                 continue
-            apart = np.array(one) - np.array(two)
-            low, high = np.quantile(apart, (0.025, 0.975))
             more = float(best["value"]) - float(other["value"])  # type: ignore[arg-type]
+            degrees = min(float(scores.get("value_degrees", 1)) for scores in (best, other))  # type: ignore[arg-type]
+            low, high = around(more, np.array(one) - np.array(two), degrees)
             found.append(
                 f"{names[0]} is worth {more:+.4f} more than {name} (95 %: {low:+.4f} – "
                 f"{high:+.4f}, both on the same draws of histories)."

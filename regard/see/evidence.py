@@ -13,6 +13,7 @@ NAMES = {
     "wpdis": "the same step by step, weighted",
     "dr": "doubly robust",
     "wdr": "doubly robust, weighted",
+    "mdr": "doubly robust, by how often states are met",
     "fqe": "fitted Q evaluation",
 }
 FIGURE = "evidence.png"

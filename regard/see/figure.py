@@ -152,6 +152,35 @@ def on_graph(report: AttentionReport, path: Path) -> None:
     write(chart, path)
 
 
+def on_history(report: AttentionReport, path: Path) -> None:
+    """How much the last decision looked at each part of each step, step after step."""
+    from matplotlib.figure import Figure
+
+    last = report.looks[-1]
+    steps, parts = last.column_shape
+    decision = (steps - 1) * parts + 1  # it stands at what is observed
+    shown = [("mean of heads", last.weights.mean(0)[decision])]
+    whole = rollout([one.weights.mean(0) for one in report.of(last.kind)])
+    shown.append(("rollout, all layers", whole[decision]))
+    shown += [(f"head {n + 1}", w[decision]) for n, w in enumerate(last.weights)]
+    wide = min(3 + 0.45 * steps, 24)
+    chart = Figure(figsize=(wide, 0.9 + 0.85 * len(shown)), layout="constrained")
+    chart.suptitle(plain(f"decided: {report.output}"), fontsize=9)
+    every = chart.subplots(len(shown), 1, squeeze=False)[:, 0]
+    for axes, (title, weights) in zip(every, shown, strict=True):
+        grid = weights.reshape(steps, parts).T
+        axes.imshow(grid, cmap="Oranges", vmin=0, aspect="auto")
+        axes.set_yticks(range(parts), PARTS_OF_A_STEP, fontsize=6)
+        axes.set_ylabel(title.replace(", ", ",\n"), fontsize=7, rotation=0, ha="right", va="center")
+        axes.set_xticks([])
+    seen = [plain(last.columns[step * parts + 1]) for step in range(steps)]
+    every[-1].set_xticks(range(steps), seen, fontsize=6, rotation=45, ha="right")
+    write(chart, path)
+
+
+PARTS_OF_A_STEP = ("wished", "seen", "done")
+
+
 def rollout(layers: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     """What each place of the first layer counts for in the last: half of every vector stays itself.
 

@@ -258,6 +258,11 @@ class Decide(Task[DecideSettings, History, Rows]):
         # Values are told by the state where the policy is; what remembers is judged by what the
         # model makes of the history.
         by_state = bool(self.coder.states) and depends_on(policy, ids)
+        if self.settings.estimator == "mdr" and not by_state:
+            raise RecipeError(
+                "task.estimator=mdr counts states, so what is observed must be words, and what is "
+                "done must depend on them alone; use wdr."
+            )
         return Judged(
             np.array([len(row["actions"]) for row in rows]),
             rewards.astype(np.float64),
@@ -465,7 +470,7 @@ class Decide(Task[DecideSettings, History, Rows]):
                 f"{at + 1} " + (short(", ".join(words)) or "nothing seen"),
                 f"{at + 1} did {done}",
             ]
-        axis = Axis(names, "words")
+        axis = Axis(names, "history", (window.end - window.start, 3))
         return Batch(reads, Nothing()), {"inputs": axis, "outputs": axis}
 
     def as_given(self, example: History) -> GivenHistory:

@@ -101,6 +101,11 @@ class DecideSettings:
     least: Annotated[
         int, Ge(1), "the same where observations are words alone: where it was recorded so often"
     ] = 10
+    prior: Annotated[
+        float, Ge(0),
+        "tables: every action begins with so many made-up steps that led to what is usual in its "
+        "state, so that a few lucky ones count little",
+    ] = 0.0  # fmt: skip
     conservatism: Annotated[
         float, Ge(0), "learner=conservative: how far what was not done is pressed down"
     ] = 0.1
@@ -111,9 +116,9 @@ class DecideSettings:
         float, Gt(0), "learner=implicit: how much an action must be worth more to be done e times "
         "as often",
     ] = 0.1  # fmt: skip
-    estimator: Annotated[str, ESTIMATORS, "the headline: wis, wpdis, dr, wdr, fqe, is or pdis"] = (
-        "wdr"
-    )
+    estimator: Annotated[
+        str, ESTIMATORS, "the headline: wis, wpdis, dr, wdr, mdr, fqe, is or pdis"
+    ] = "wdr"
 
     def __post_init__(self) -> None:
         if self.reward_weights and len(self.reward_weights) != len(self.reward):
@@ -132,7 +137,9 @@ class DecideSettings:
 
     @property
     def how(self) -> Learning:
-        return Learning(self.discount, self.support, self.least, self.conservatism, self.expectile)
+        return Learning(
+            self.discount, self.support, self.least, self.prior, self.conservatism, self.expectile
+        )
 
     @property
     def weights(self) -> list[float]:

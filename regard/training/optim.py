@@ -15,7 +15,6 @@ from ..parts.output import Output
 from ..parts.position import LearnedPosition
 from .settings import Settings
 
-
 MOST_COLOURS = 4  # a kernel that reads no more channels reads pixels
 
 

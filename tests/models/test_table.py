@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.batch import Batch, Choices, HistorySizes, Learning, Sizes, Steps
-from regard.models.table import LEARNERS, TableModel, TableSettings, counted
+from regard.models.table import LEARNERS, Counted, TableModel, TableSettings, counted
 
 STATES, ACTIONS, DISCOUNT = 4, 3, 0.9
 
@@ -93,6 +93,22 @@ def test_iteration_takes_the_best_that_has_support():
     found = LEARNERS["iteration"](some, some.counts >= some.how.least, TableSettings())
     np.testing.assert_allclose(found[1:], wanted[1:], atol=1e-5)
     assert not (counts[1:] >= 25).all()  # or nothing was tried
+
+
+def test_what_was_seldom_done_is_held_towards_the_usual():
+    _, batch = records(60)
+    some = counted([batch], STATES, ACTIONS)
+    raw = LEARNERS["one-step"](some, some.counts >= 1, TableSettings())
+    usual = (some.policy * raw).sum(1, keepdim=True)
+    held = like(some, prior=10.0).held(raw)
+    wanted = (some.counts * raw + 10 * usual) / (some.counts + 10)
+    torch.testing.assert_close(held[1:], wanted[1:])
+    # And the best is the best of what is held: a lucky few do not win over many.
+    two = Counted(
+        torch.tensor([[50.0, 2.0, 100.0]]).double(), torch.tensor([[0.2, 1.0, 0.8]]).double(),
+        *(torch.zeros(0, dtype=torch.long),) * 2, torch.zeros(0).double(), Learning(prior=50.0),
+    )  # fmt: skip
+    assert two.held(two.rewards).argmax(1) == 2 and two.rewards.argmax(1) == 1
 
 
 def test_an_expectile_lies_between_the_mean_and_the_best():

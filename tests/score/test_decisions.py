@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from regard.score.decisions import (
     ESTIMATORS,
@@ -13,9 +14,13 @@ from regard.score.decisions import (
     Histories,
     apart,
     difference,
+    drawn,
     effective_size,
     effective_sizes,
     estimate,
+    influences,
+    student,
+    totals,
     unrecorded,
 )
 
@@ -28,7 +33,7 @@ def random_histories(rows=30, steps=5, seed=0, discount=0.9):
     return Histories(
         np.where(real, dice.standard_normal(shape), 0.0), dice.uniform(0.2, 1, shape),
         dice.uniform(0, 1, shape), lengths, discount, dice.standard_normal(shape),
-        dice.standard_normal(shape),
+        dice.standard_normal(shape), dice.uniform(0, 2, shape),
     )  # fmt: skip
 
 
@@ -64,6 +69,13 @@ def in_loops(h, name):
             step += sum(now[i] * (r[i] - q[i]) for i in every) / sum(now)
         else:
             step = sum(v) / rows if t == 0 else 0.0
+        if name == "mdr":
+            for i in every:
+                if real[i]:
+                    after = h.value[i, t + 1] if t + 1 < h.lengths[i] else 0.0
+                    each = h.chosen[i, t] / h.recorded[i, t]
+                    gap = r[i] + h.discount * after - q[i]
+                    step += h.visits[i, t] * each * gap / rows
         total += h.discount**t * step
     return total
 
@@ -106,8 +118,10 @@ def records(rows, seed=0, off=0.0):
     later = np.array([mean * sum(DISCOUNT**k for k in range(STEPS - 1 - t)) for t in range(STEPS)])
     q = PAYS[seen, done] + DISCOUNT * later + off
     v = (POLICY * PAYS).sum(1)[seen] + DISCOUNT * later + off
-    lengths = np.full(rows, STEPS)
-    return Histories(rewards, ACTED[seen, done], POLICY[seen, done], lengths, DISCOUNT, q, v)
+    lengths, chosen = np.full(rows, STEPS), POLICY[seen, done]
+    # Coins do not follow what is done: the policy sees what the records saw.
+    met = np.ones((rows, STEPS))
+    return Histories(rewards, ACTED[seen, done], chosen, lengths, DISCOUNT, q, v, met)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -118,7 +132,7 @@ def test_each_comes_to_the_truth(name):
 def test_a_wrong_model_is_put_right_by_the_records():
     wrong = records(40_000, off=1.0)
     assert abs(estimate(wrong, "fqe", draws=2).value - worth()) > 0.9
-    for name in ("dr", "wdr"):
+    for name in ("dr", "wdr", "mdr"):
         assert estimate(wrong, name, draws=2).value == pytest.approx(worth(), abs=0.05)
 
 
@@ -136,7 +150,38 @@ def test_what_is_right_on_average_is_so():
     assert np.std(found["wis"]) < np.std(found["is"])
 
 
-@pytest.mark.parametrize("name", ["wis", "wpdis", "dr", "wdr"])
+def test_students_quantile_is_scipys():
+    for degrees in (1.0, 1.5, 2.7, 5.0, 30.0, 1e4):
+        assert student(degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_influences_are_what_another_history_moves(name):
+    histories = random_histories()
+    terms, rows = ESTIMATORS[name](histories), len(histories.rewards)
+    step = 1e-6
+    more = np.ones((rows, rows)) + step * np.eye(rows)
+    moved = (totals(terms, more) - totals(terms, np.ones((1, rows)))) / step * rows
+    np.testing.assert_allclose(influences(terms), moved, rtol=1e-3, atol=1e-3)
+    assert influences(terms).mean() == pytest.approx(0, abs=1e-9)
+
+
+def test_an_interval_that_rests_on_few_histories_is_wide():
+    """One history in a thousand counts most: what its return would have been otherwise, nobody
+    saw."""
+    chosen = np.full((1000, 1), 0.5)
+    chosen[0] = 500.0
+    rewards = (np.arange(1000) % 2)[:, None].astype(float)
+    few = Histories(rewards, np.full((1000, 1), 0.5), chosen, np.ones(1000, int))
+    plain = replace(few, chosen=np.full((1000, 1), 0.5))
+    assert estimate(plain, "wis").degrees == pytest.approx(1000)
+    found = estimate(few, "wis")
+    assert found.degrees < 3 and found.too_few
+    width = found.interval[1] - found.interval[0]
+    assert width > 4 * 1.96 * drawn(few, "wis").std()
+
+
+@pytest.mark.parametrize("name", ["wis", "wpdis", "dr", "wdr", "mdr"])
 def test_intervals_hold_the_truth(name):
     hits = 0
     for seed in range(60):

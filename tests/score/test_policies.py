@@ -1,5 +1,7 @@
 """Fitted values against plain loops and the truth of a small process; what a report says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -99,11 +101,11 @@ def test_all_estimates_come_near_the_truth_and_hold_it():
 def test_values_do_not_see_what_they_put_right():
     """Halves are crossed: an outlier moves the values of the other half alone."""
     judged = recorded(20)
-    before = judged.crossed
+    before = judged.worth
     rewards = judged.rewards.copy()
     rewards[: judged.lengths[0]] += 100.0  # of the first history, which is in the first half
     after = Judged(**{**{f: getattr(judged, f) for f in judged.__dataclass_fields__},
-                      "rewards": rewards}).crossed  # fmt: skip
+                      "rewards": rewards}).worth  # fmt: skip
     moved = np.abs(after - before).max(1) > 1
     own = judged.rows % 2 == 0
     assert not moved[own].any() and moved[~own].any()
@@ -113,7 +115,7 @@ def test_a_report_says_what_the_estimate_rests_on():
     judged = recorded(300)
     found = report(judged, "wdr")
     assert found["histories"] == 300 and found["estimator"] == "wdr"
-    assert set(found["estimates"]) == {"is", "wis", "pdis", "wpdis", "dr", "wdr", "fqe"}
+    assert set(found["estimates"]) == {"is", "wis", "pdis", "wpdis", "dr", "wdr", "mdr", "fqe"}
     sizes = found["effective_by_step"]
     assert sizes[0] == 300 and sizes[-1] < 300
     assert found["left"][0]["differences"] == {"a": 0.0, "b": 0.0, "c": 0.0}
@@ -171,3 +173,28 @@ def test_several_rewards_are_weighed():
 def test_the_quick_estimate_is_the_whole_one():
     judged = recorded(100)
     assert value_of(judged, "wdr").value == pytest.approx(estimates(judged)["wdr"].value)
+
+
+def test_visits_are_how_much_oftener_a_policy_comes_to_a_state():
+    """Against the ratio of both occupancies by a linear solve; and put to use, it is close."""
+    judged = recorded(20_000)
+
+    def occupancy(policy):
+        moves = np.einsum("sa,sat->st", policy, MOVES)
+        return np.linalg.solve(np.eye(STATES) - DISCOUNT * moves.T, np.full(STATES, 1 / STATES))
+
+    truly = occupancy(POLICY) / occupancy(BEHAVIOUR)
+    found = judged.visited(np.ones(len(judged.lengths)))
+    np.testing.assert_allclose(found, truly[judged.ids], rtol=0.05)
+    few = recorded(300, seed=3)
+    every = estimates(few)
+    assert abs(every["mdr"].value - truth(POLICY)) < 0.15
+    apart = {name: one.interval[1] - one.interval[0] for name, one in every.items()}
+    assert apart["mdr"] < apart["dr"] < apart["wis"]
+
+
+def test_what_remembers_has_no_count_of_states():
+    judged = recorded(50)
+    assert "mdr" in estimates(judged)
+    remembers = replace(judged, numbers=np.eye(STATES)[judged.ids])
+    assert "mdr" not in estimates(remembers)

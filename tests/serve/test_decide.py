@@ -56,7 +56,12 @@ def test_a_history_is_edited_on_the_page(page, keydoor):
     page.click("#go")
     expect(page.locator("#more .change").first).to_be_visible()
     page.click("#look")
-    expect(page.locator("#views")).to_contain_text("1 did walk")
+    expect(page.locator("#views .hint")).to_contain_text("“2 sees=a corridor”")
+    strips = page.locator("#views .along tbody")
+    expect(strips).to_have_count(1 + 1 + 4)  # the mean, all layers, four heads
+    expect(strips.first.locator(".cell")).to_have_count(2 * 3)
+    ahead = strips.first.locator(".cell").nth(5)  # what is done then is not decided yet
+    expect(ahead).to_have_attribute("title", "2 did ?: 0.000")
     shot(page, "history")
     steps.nth(0).locator("button").click()
     expect(steps).to_have_count(1)

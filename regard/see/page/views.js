@@ -2,7 +2,7 @@
 // both draw with this. Text from a model only ever becomes text nodes, so that it cannot be markup.
 
 const TITLES = {
-  picture: "On the picture", sound: "On the sound", graph: "On the graph", heads: "Heads", all: "All heads", matrix: "Matrix", step: "Step by step", generation: "Generation",
+  picture: "On the picture", sound: "On the sound", graph: "On the graph", history: "Along the history", heads: "Heads", all: "All heads", matrix: "Matrix", step: "Step by step", generation: "Generation",
   hops: "Hops", statistics: "Statistics", ablation: "Ablation",
 };
 const SVG = new Set(["svg", "g", "line", "path", "rect", "circle", "text", "title"]);
@@ -70,6 +70,7 @@ const AXES = {
   patches: { joins: false },
   steps: { joins: false },
   nodes: { joins: false },
+  history: { joins: false },
 };
 const joins = kind => AXES[kind ?? "words"]?.joins ?? false;
 
@@ -468,6 +469,40 @@ function graphView(page) {
     ...shown.map(head => mesh(page, picture(look, head, false).weights, `head ${head + 1}`, at, choose))));
 }
 
+// What is drawn along a history: for a decision, how much it looked at each part of each step
+const onHistory = look => look.column_kind === "history" && look.column_shape?.length === 2;
+
+/** One line for each part of a step, steps from left to right. */
+function strip(page, weights, title) {
+  const { look } = page, [steps, parts] = look.column_shape, most = Math.max(...weights, 1e-9);
+  const what = ["wished", "seen", "done"];
+  return Array.from({ length: parts }, (_, part) => make("tr", {},
+    part === 0 ? make("th", { scope: "rowgroup", rowspan: parts }, title) : null, make("td.soft", {}, what[part] ?? ""),
+    Array.from({ length: steps }, (_, step) => {
+      const at = step * parts + part, weight = weights[at];
+      const cell = make("td.cell", { title: `${look.columns[at]}: ${number(weight)}` }, weight >= 0.1 ? number(weight, 2) : "");
+      cell.style.backgroundColor = `rgba(255, 120, 0, ${(0.9 * weight / most).toFixed(3)})`;
+      return cell;
+    })));
+}
+
+function historyView(page) {
+  if (!page.look || !onHistory(page.look)) return "This attention does not look at a history; choose another.";
+  const { look } = page, [steps, parts] = look.column_shape, last = (steps - 1) * parts + 1;
+  const at = page.token >= 0 && page.token < look.rows.length ? page.token : last; // a decision stands at what is seen
+  const shown = page.heads[0] === "mean" ? look.weights.map((_, head) => head) : page.heads;
+  const pick = make("select", { "data-key": "decision", onchange: event => page.change({ token: event.target.value }) },
+    Array.from({ length: steps }, (_, step) => step * parts + 1).map(place => make("option", { value: place, selected: place === at }, look.rows[place])));
+  const whole = look.rows.length <= 400 ? rollout(page.stack) : null;
+  const names = Array.from({ length: steps }, (_, step) => look.rows[step * parts + 1].split(" ")[0]);
+  return make("div", {}, make("p.hint", {}, `Which past steps the decision at ${quote(look.rows[at])} looked at in layer ${look.layer + 1}: what was wished for, seen and done. `,
+    make("label", {}, " decision at ", pick)),
+  make("div.scroll", {}, make("table.along", {}, make("thead", {}, make("tr", {}, make("th", { colspan: 2 }, "step"), names.map(name => make("th", { scope: "col" }, name)))),
+    make("tbody", {}, strip(page, Array.from(picture(look, "mean", false).weights[at]), "mean of heads")),
+    whole ? make("tbody", {}, strip(page, whole[at], "rollout, all layers")) : null,
+    shown.map(head => make("tbody", {}, strip(page, Array.from(picture(look, head, false).weights[at]), `head ${head + 1}`))))));
+}
+
 function allView(page) {
   const small = 96; // pixels a side: longer inputs show the largest weight of each block
   const across = Math.max(...page.stack.map(look => look.weights.length));
@@ -683,7 +718,7 @@ function ablationView(page) {
       ...order.map(one => row(`${one.name}, head ${one.head + 1}`, one.value, one.output))], ".wide"));
 }
 
-const DRAW = { picture: pictureView, sound: soundView, graph: graphView, heads: headsView, all: allView, matrix: matrixView, step: stepView, generation: generationView,
+const DRAW = { picture: pictureView, sound: soundView, graph: graphView, history: historyView, heads: headsView, all: allView, matrix: matrixView, step: stepView, generation: generationView,
   hops: hopsView, statistics: statisticsView, ablation: ablationView };
 
 // The frame around a view: tabs and choices
@@ -754,7 +789,7 @@ if (globalThis.matchMedia) {
 export function show(container, data, state = {}, onState = () => {}) {
   const kinds = [...new Set((data.looks ?? []).map(look => look.kind))];
   const offered = Object.keys(TITLES).filter(view => ({ generation: data.generation, ablation: data.ablation,
-    hops: kinds.includes("hops"), picture: Boolean(data.picture) && (data.looks ?? []).some(onPicture), sound: Boolean(data.picture) && (data.looks ?? []).some(onSound), graph: Boolean(data.layout) && (data.looks ?? []).some(onGraph) })[view] ?? (view !== "generation" && view !== "ablation" && kinds.length > 0));
+    hops: kinds.includes("hops"), picture: Boolean(data.picture) && (data.looks ?? []).some(onPicture), sound: Boolean(data.picture) && (data.looks ?? []).some(onSound), graph: Boolean(data.layout) && (data.looks ?? []).some(onGraph), history: (data.looks ?? []).some(onHistory) })[view] ?? (view !== "generation" && view !== "ablation" && kinds.length > 0));
   const page = { container, data, state: { ...state } };
   page.picture = head => page.layer === "mean" ? overLayers(page.stack, page.words) : picture(page.look, head, page.words);
   page.keep = patch => { Object.assign(page.state, patch); onState({ ...page.state }); };
