@@ -33,10 +33,11 @@ from ..parts.pool import POOLS
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
 from .door import DOORS, make_door, table_of
+from .patterned import PatternSettings
 
 
 @dataclass(frozen=True)
-class BERTSettings:
+class BERTSettings(PatternSettings):
     """Sizes and choices; the defaults are BERT's base model."""
 
     width: Annotated[int, Gt(0), Le(2**16), "size of every vector between parts"] = 768
@@ -84,7 +85,7 @@ class BERT(Model):
         self.segments = nn.Embedding(s.segments, s.width) if s.segments else None
         self.embedding_norm = NORMS[s.norm](s.width, s.epsilon)
         self.dropout = nn.Dropout(s.dropout)
-        self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
+        self.blocks = nn.ModuleList(self._block(layer) for layer in range(s.depth))
         self.norm = (
             NORMS[s.norm](s.width, s.epsilon) if RESIDUALS[s.residual].final else nn.Identity()
         )
@@ -141,7 +142,7 @@ class BERT(Model):
             lengths = torch.full((len(x),), x.shape[1], device=x.device)
         return self.norm(x), lengths
 
-    def _block(self) -> Block:
+    def _block(self, layer: int) -> Block:
         s = self.settings
         attention = Attention(
             s.width,
@@ -149,6 +150,7 @@ class BERT(Model):
             score=SCORES[s.score](s.width // s.heads, s.heads),
             position=self._position() if POSITIONS[s.position].turns else None,
             dropout=s.attention_dropout,
+            **s.pattern_of(layer),
         )
 
         def residual() -> PostNorm:

@@ -21,11 +21,12 @@ from ..parts.pool import last
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
 from .door import make_door, table_of
+from .patterned import PatternSettings
 from .stack import Stack
 
 
 @dataclass(frozen=True)
-class GPTSettings:
+class GPTSettings(PatternSettings):
     """Sizes and choices; the defaults are GPT-2's smallest."""
 
     width: Annotated[int, Gt(0), Le(2**16), "size of every vector between parts"] = 768
@@ -73,7 +74,7 @@ class GPT(Stack):
         s = settings
         self.longest = s.positions
         self.embedding = make_door(sizes, s.width, self._position(), s.dropout, scale=1.0)
-        self.blocks = nn.ModuleList(self._block() for _ in range(s.depth))
+        self.blocks = nn.ModuleList(self._block(layer) for layer in range(s.depth))
         final = RESIDUALS[s.residual].final
         self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
         words = Output(s.width, sizes.target, table_of(self.embedding) if s.tie else None)
@@ -106,7 +107,7 @@ class GPT(Stack):
         out: Tensor = self.norm(x)
         return out
 
-    def _block(self) -> Block:
+    def _block(self, layer: int) -> Block:
         s = self.settings
         attention = Attention(
             s.width,
@@ -115,6 +116,7 @@ class GPT(Stack):
             position=self._position() if POSITIONS[s.position].turns else None,
             key_heads=s.key_heads or s.heads,
             dropout=s.attention_dropout,
+            **s.pattern_of(layer),
             bias=s.bias,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Gt, Le, Lt
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..batch import Batch, Ids, ModelOutput, Sizes, Tensors, Words
 from ..model import Looks, Model
 from ..parts import mask as masks
-from ..parts.attention import Attention
+from ..parts.attention import Attention, Bias
 from ..parts.block import Block
 from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
@@ -22,10 +22,11 @@ from ..parts.relative import Buckets
 from ..parts.score import SCORES
 from ..parts.state import Cache, Memory, State
 from .door import make_door, table_of
+from .patterned import PatternSettings
 
 
 @dataclass(frozen=True)
-class T5Settings:
+class T5Settings(PatternSettings):
     """Sizes and choices; the defaults are T5's small model."""
 
     width: Annotated[int, Gt(0), Le(2**16), "size of every vector between parts"] = 512
@@ -74,10 +75,8 @@ class T5(Model):
         self.embedding = make_door(sizes, s.width, NoPosition(), s.dropout, scale=1.0)
         self.encoder_bias = Buckets(s.heads, s.buckets, s.farthest)
         self.decoder_bias = Buckets(s.heads, s.buckets, s.farthest, causal=True)
-        self.encoder = nn.ModuleList(self._block(cross=False) for _ in range(s.depth))
-        self.decoder = nn.ModuleList(
-            self._block(cross=True) for _ in range(s.decoder_depth or s.depth)
-        )
+        self.encoder = nn.ModuleList(self._block(layer) for layer in range(s.depth))
+        self.decoder = nn.ModuleList(self._block() for _ in range(s.decoder_depth or s.depth))
         final = RESIDUALS[s.residual].final
         self.encoder_norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
         self.decoder_norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
@@ -100,8 +99,10 @@ class T5(Model):
         """What the decoder attends to, and which of it is real.  -> (B, S, D), (B, 1, 1, S)"""
         x, lengths, _ = self.embedding.enter(read)  # (B, S, D)
         mask = masks.real(x, lengths)
-        places = torch.arange(x.shape[1], device=x.device)
-        bias = self.encoder_bias(places, places)
+        bias: Bias = self.encoder_bias.at
+        if self.settings.pattern == "full":
+            places = torch.arange(x.shape[1], device=x.device)
+            bias = self.encoder_bias(places, places)
         for block in self.encoder:
             x = block(x, mask=mask, bias=bias)
         return self.dropout(self.encoder_norm(x)), mask
@@ -132,21 +133,25 @@ class T5(Model):
         out: Tensor = self.dropout(self.decoder_norm(x)) * self.scale
         return out
 
-    def _block(self, cross: bool) -> Block:
+    def _block(self, layer: int | None = None) -> Block:
+        """One of the encoder's layers, or of the decoder's, which also looks at the source."""
         s = self.settings
         head_width = s.head_width or s.width // s.heads
 
-        def attention() -> Attention:
+        def attention(**pattern: Any) -> Attention:
             score = SCORES[s.score](head_width, s.heads)
             return Attention(
-                s.width, s.heads, score=score, head_width=head_width, dropout=s.dropout, bias=False
-            )
+                s.width, s.heads, score=score, head_width=head_width, dropout=s.dropout, bias=False,
+                **pattern,
+            )  # fmt: skip
 
         def residual() -> PostNorm:
             return RESIDUALS[s.residual](NORMS[s.norm](s.width, s.epsilon), s.dropout)
 
         feedforward = FEEDFORWARDS[s.feedforward](s.width, s.hidden, s.dropout, bias=False)
-        return Block(attention(), feedforward, residual, attention() if cross else None)
+        if layer is None:
+            return Block(attention(), feedforward, residual, attention())
+        return Block(attention(**s.pattern_of(layer)), feedforward, residual)
 
     def _begin(self) -> None:
         """Scores are not scaled, so queries begin small; all else begins at one over its inputs."""

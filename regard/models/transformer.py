@@ -25,10 +25,11 @@ from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
 from ..parts.state import Cache, Memory, State
 from .door import DOORS, make_door, table_of
+from .patterned import PatternSettings
 
 
 @dataclass(frozen=True)
-class TransformerSettings:
+class TransformerSettings(PatternSettings):
     """Sizes and choices; the defaults are the paper's base model."""
 
     width: Annotated[int, Gt(0), Le(2**16), "size of every vector between parts"] = 512
@@ -107,11 +108,10 @@ class Transformer(Model):
         tied = None if s.tie == "none" else self.target.tokens
         self.output = Output(s.width, sizes.target, tied, s.output_bias)
         self.encoder = nn.ModuleList(
-            self._conformer() if s.convolution else self._block(cross=False) for _ in range(s.depth)
+            self._conformer(layer) if s.convolution else self._block(layer)
+            for layer in range(s.depth)
         )
-        self.decoder = nn.ModuleList(
-            self._block(cross=True) for _ in range(s.decoder_depth or s.depth)
-        )
+        self.decoder = nn.ModuleList(self._block() for _ in range(s.decoder_depth or s.depth))
         # Post-norm sub-layers leave their output normed; a pre-norm stack needs one norm at its
         # end.
         final = RESIDUALS[s.residual].final
@@ -166,16 +166,18 @@ class Transformer(Model):
         state.past.advance(1)
         return self.output(self.decoder_norm(x[:, -1])), state
 
-    def _attention(self, position: NoPosition | None = None) -> Attention:
+    def _attention(self, position: NoPosition | None = None, layer: int | None = None) -> Attention:
         s = self.settings
         score = SCORES[s.score](s.width // s.heads, s.heads)
+        pattern = {} if layer is None else s.pattern_of(layer)
         return Attention(
-            s.width, s.heads, score=score, position=position, dropout=s.attention_dropout
+            s.width, s.heads, score=score, position=position, dropout=s.attention_dropout, **pattern
         )
 
-    def _looking(self) -> Attention:
-        """Attention to itself, of which a position may turn queries and keys."""
-        return self._attention(self._position() if self._turns else None)
+    def _looking(self, layer: int | None) -> Attention:
+        """Attention to itself, of which a position may turn queries and keys; in the encoder's
+        layers, by the pattern."""
+        return self._attention(self._position() if self._turns else None, layer)
 
     def _feedforward(self) -> nn.Module:
         s = self.settings
@@ -185,15 +187,17 @@ class Transformer(Model):
         s = self.settings
         return RESIDUALS[s.residual](NORMS[s.norm](s.width), s.dropout)
 
-    def _block(self, cross: bool) -> Block:
-        recall = self._attention() if cross else None
-        return self._begun(Block(self._looking(), self._feedforward(), self._residual, recall))
+    def _block(self, layer: int | None = None) -> Block:
+        """One of the encoder's layers, or of the decoder's, which also looks at the source."""
+        recall = self._attention() if layer is None else None
+        looking = self._looking(layer)
+        return self._begun(Block(looking, self._feedforward(), self._residual, recall))
 
-    def _conformer(self) -> Block:
+    def _conformer(self, layer: int) -> Block:
         s = self.settings
         near = Convolution(s.width, s.convolution)
         block = ConformerBlock(
-            self._looking(), self._feedforward, self._residual, near, NORMS[s.norm](s.width)
+            self._looking(layer), self._feedforward, self._residual, near, NORMS[s.norm](s.width)
         )
         return self._begun(block)
 

@@ -10,9 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import mask as masks
+from .pattern import Layout, Pattern, laid_out
 from .position import NoPosition
 from .score import SCORES, Dot, ScaledDot
+from .sparse import flexible, gathered
 from .state import Slot, Source
+
+# What is added to the scores: a table (B or 1, H or 1, T, S), or a function of how far a key stands
+# after its query, (…) -> (…, H), which need not be worked out for all pairs.
+Bias = Tensor | Callable[[Tensor], Tensor]
 
 
 def weigh(
@@ -45,7 +51,8 @@ class Attend(nn.Module):
     K).
 
     A dot score takes the fused kernel; every other score, and `plain`, the written-out path, which
-    is also the reference the fused one is tested against. `watch` listens here.
+    is also the reference the fused one is tested against. Where a sequence looks at itself, a
+    layout says which blocks of it may look at which. `watch` listens here.
     """
 
     def __init__(self, score: nn.Module, dropout: float = 0.0, plain: bool = False) -> None:
@@ -60,10 +67,18 @@ class Attend(nn.Module):
         k: Tensor,
         v: Tensor,
         mask: Tensor | None = None,
-        bias: Tensor | None = None,
+        bias: Bias | None = None,
         causal: bool = False,
+        layout: Layout | None = None,
     ) -> Tensor:
         dropout = self.dropout if self.training else 0.0
+        if layout is not None:
+            padding = mask is None or mask.shape[-2] == 1
+            quick = padding and not self.plain and layout.share < MOST_SHARE
+            if quick and isinstance(self.score, Dot) and not isinstance(bias, Tensor):
+                return in_blocks(q, k, v, self.score.scale, layout, mask, bias, dropout)
+            mask = masks.both(mask, layout.mask().to(q.device))
+        bias = as_table(bias, torch.arange(q.shape[2], device=q.device), k.shape[2])
         if isinstance(self.score, Dot) and not self.plain:
             return fused(q, k, v, self.score.scale, mask, bias, causal, dropout)
         weights = F.dropout(weigh(q, k, self.score, mask, bias, causal), dropout)
@@ -84,15 +99,16 @@ class Attend(nn.Module):
     ) -> Tensor:
         """The weights behind a call, for those who watch: made beside it, of the same queries and
         keys, some rows at a time.  -> (B, H, T, S), of the heads and rows asked for"""
-        given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
+        given = dict(zip(INPUTS, inputs, strict=False))
         q, k, mask, bias = given["q"], given["k"], given.get("mask"), given.get("bias")
-        queries, keys = q.shape[2], k.shape[2]
+        queries, keys, layout = q.shape[2], k.shape[2], given.get("layout")
         # A score with weights of its own has them for every head, so all are made, then chosen.
         whole = any(True for _ in self.score.parameters())
         if not whole:
             share = q.shape[1] // k.shape[1]
             q, k = q[:, heads], k[:, [head // share for head in heads]]
-            bias = bias[:, heads] if bias is not None and bias.shape[1] > 1 else bias
+            if isinstance(bias, Tensor) and bias.shape[1] > 1:
+                bias = bias[:, heads]
         wanted = torch.arange(queries, device=q.device)
         if rows is not None:
             wanted = wanted[list(rows)]
@@ -100,20 +116,51 @@ class Attend(nn.Module):
         for start in range(0, len(wanted), at_once := max(1, SEEN // (q.shape[1] * keys))):
             some = wanted[start : start + at_once]
             own = part_of(mask, some)
-            if given.get("causal"):
+            if layout is not None:
+                may = layout.mask(some)
+                own = masks.both(own, may if whole or may.shape[1] == 1 else may[:, heads])
+            elif given.get("causal"):
                 ahead = torch.arange(keys, device=q.device) <= (keys - queries + some)[:, None]
                 own = masks.both(own, ahead[None, None])
-            found = weigh(q[:, :, some], k, self.score, own, part_of(bias, some))
+            added = part_of(bias, some) if isinstance(bias, Tensor) else as_table(bias, some, keys)
+            if added is not None and added.shape[1] > q.shape[1]:
+                added = added[:, heads]
+            found = weigh(q[:, :, some], k, self.score, own, added)
             out[:, :, start : start + at_once] = found[:, heads] if whole else found
         return out
 
 
+INPUTS = ("q", "k", "v", "mask", "bias", "causal", "layout")
+MOST_SHARE = 0.5  # of all blocks: with more, one kernel for all of them is quicker
 SEEN = 2**21  # weights made at a time for those who watch: 8 MiB in float32
+
+
+def as_table(bias: Bias | None, queries: Tensor, keys: int) -> Tensor | None:
+    """What is added to the scores of some queries, where it is said by distance.  (1, H, T, S)"""
+    if bias is None or isinstance(bias, Tensor):
+        return bias
+    return bias(torch.arange(keys, device=queries.device) - queries[:, None]).movedim(-1, 0)[None]
 
 
 def part_of(table: Tensor | None, rows: Tensor) -> Tensor | None:
     """The rows of a mask or a bias, where it has one for each query.  (…, T or 1, S)"""
     return table if table is None or table.shape[-2] == 1 else table[..., rows, :]
+
+
+def in_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    layout: Layout,
+    mask: Tensor | None,
+    bias: Callable[[Tensor], Tensor] | None,
+    dropout: float,
+) -> Tensor:
+    """Only the blocks that a pattern allows: by FlexAttention on a GPU, else by gathering."""
+    if q.is_cuda and not dropout and bias is None:
+        return flexible(q, k, v, scale, layout, mask)
+    return gathered(q, k, v, scale, layout, mask, bias, dropout)
 
 
 def fused(
@@ -158,6 +205,8 @@ class Attention(nn.Module):
         head_width: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
+        pattern: Pattern | None = None,
+        block: int = 64,
     ) -> None:
         super().__init__()
         assert head_width or width % heads == 0, f"{heads} heads cannot share a width of {width}"
@@ -167,6 +216,7 @@ class Attention(nn.Module):
         self.query = nn.Linear(width, heads * head_width, bias)
         self.memory = nn.Linear(memory_width or width, 2 * self.key_heads * head_width, bias)
         self.attend = Attend(score or ScaledDot(head_width), dropout)
+        self.pattern, self.block = pattern, block
         self.output = nn.Linear(heads * head_width, width, bias)
         self.position = position or NoPosition()
 
@@ -196,7 +246,7 @@ class Attention(nn.Module):
         memory: Tensor | None = None,
         *,
         mask: Tensor | None = None,
-        bias: Tensor | None = None,
+        bias: Bias | None = None,
         causal: bool = False,
         positions: Tensor | None = None,
     ) -> Tensor:
@@ -206,14 +256,23 @@ class Attention(nn.Module):
             q, (k, v) = self.ask(query), self.remember(query if memory is None else memory)
         if positions is not None:
             q, k = self.position.turn(q, positions), self.position.turn(k, positions)
-        return self.join(self.attend(q, k, v, mask, bias, causal))
+        if memory is not None or self.pattern is None:
+            return self.join(self.attend(q, k, v, mask, bias, causal))
+        layout = laid_out(self.pattern, self.block, q.shape[2], self.heads, causal)
+        return self.join(self.attend(q, k, v, mask, bias, False, layout))
 
     def step(self, query: Tensor, slot: Slot) -> Tensor:
         """The newest tokens look at themselves and all before them.  (B, T, D) -> (B, T, D)"""
         q, (k, v) = self.ask(query), self.remember(query)
         k, v = slot.write(self.position.turn(k, slot.places), v)
         q = self.position.turn(q, slot.places)
-        return self.join(self.attend(q, k, v, slot.mask, slot.bias))
+        if self.pattern is None:
+            return self.join(self.attend(q, k, v, slot.mask, slot.bias))
+        layout = laid_out(self.pattern, self.block, k.shape[2], self.heads, causal=True)
+        if slot.used == 0 and q.shape[2] == k.shape[2]:  # the first that are read
+            return self.join(self.attend(q, k, v, None, slot.bias, False, layout))
+        mask = masks.both(slot.mask, layout.seen_from(slot.places, slot.held(k)))
+        return self.join(self.attend(q, k, v, mask, slot.bias))
 
     def recall(self, query: Tensor, source: Source) -> Tensor:
         """The newest tokens look at a memory projected once.  (B, 1, D) -> (B, 1, D)

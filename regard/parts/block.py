@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from .attention import Attention
+from .attention import Attention, Bias
 from .norm import PostNorm
 from .state import Slot, Source
 
@@ -34,7 +34,7 @@ class Block(nn.Module):
         x: Tensor,
         *,
         mask: Tensor | None = None,
-        bias: Tensor | None = None,
+        bias: Bias | None = None,
         causal: bool = False,
         positions: Tensor | None = None,
         memory: Tensor | None = None,

@@ -8,7 +8,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import Attention
+from .attention import Attention, Bias
 from .block import Block
 from .norm import PostNorm
 
@@ -62,7 +62,7 @@ class ConformerBlock(Block):
         x: Tensor,
         *,
         mask: Tensor | None = None,
-        bias: Tensor | None = None,
+        bias: Bias | None = None,
         causal: bool = False,
         positions: Tensor | None = None,
         memory: Tensor | None = None,

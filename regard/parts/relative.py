@@ -36,7 +36,11 @@ class Buckets(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         apart = keys - queries.view(-1, queries.shape[-1], 1)  # (1 or B, T, S)
-        return F.embedding(self.of(apart), self.weight).movedim(-1, 1)
+        return self.at(apart).movedim(-1, 1)
+
+    def at(self, distance: Tensor) -> Tensor:
+        """What each head adds for a key so far after its query.  (…) -> (…, H)"""
+        return F.embedding(self.of(distance), self.weight)
 
     def of(self, distance: Tensor) -> Tensor:
         """The bucket of a key so far after its query."""

@@ -25,6 +25,10 @@ class Slot(NamedTuple):
     mask: Tensor | None  # (…, T, S) which keys each token may see; None: all that are written
     bias: Tensor | None = None  # (…, H, T, S) added to the scores
 
+    def held(self, k: Tensor) -> Tensor:
+        """The places of the keys that are there.  -> (S,)"""
+        return torch.arange(k.shape[2], device=k.device)
+
     def write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put new keys and values in place.  (B, H, T, K) -> all there are, (B, H, S, K)"""
         if self.used is not None:

@@ -10,6 +10,7 @@ from regard.model import Solves
 from regard.models import MODELS
 from regard.parts.graph import EDGE_SCORES
 from regard.parts.norm import NORMS, RESIDUALS
+from regard.parts.pattern import PATTERNS
 from regard.parts.pick import PICKS
 from regard.parts.position import POSITIONS
 from regard.parts.recurrent import CELLS
@@ -20,6 +21,7 @@ from tests.toys import SMALL, random_batch, small_model, start
 pytestmark = pytest.mark.usefixtures("filled")
 
 FAR, GRAPH_POOLS = ("all", "both"), ("mean", "sum", "scaled-sum", "max", "attention")
+LONG = {"block": 2, "reach": 2, "first_places": 1, "random_blocks": 1}
 KINDS = [
     *(pytest.param(kind, {}, id=kind) for kind in MODELS),
     *(
@@ -80,6 +82,12 @@ KINDS = [
         {"residual": "pre", "feedforward": "silu", "convolution": 3, "scale_embedding": False},
         id="conformer",
     ),
+    *(
+        pytest.param(kind, {"pattern": name, **LONG}, id=f"{kind}-{name}")
+        for kind in ("gpt", "bert", "transformer", "t5")
+        for name in PATTERNS
+    ),
+    pytest.param("gpt", {"pattern": "bigbird", "position": "rotary", **LONG}, id="gpt-rotary-big"),
     pytest.param(
         "seq2seq",
         {"reader": "pyramid", "reader_depth": 3, "coverage": "location", "feed": "context"},

@@ -1,0 +1,219 @@
+"""Attention that works out only the blocks that a pattern allows.
+
+`gathered` brings the keys of each block of queries together and runs anywhere; `flexible` is the
+same by torch's FlexAttention, on a GPU. Both equal the written-out path under the pattern's mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .pattern import Layout
+
+AT_ONCE = 2**25  # numbers of gathered keys held at a time: 128 MiB in float32
+DENSE = 4  # rows with so many times the usual number of blocks look at all keys at once
+
+
+class Rows(NamedTuple):
+    """Blocks of queries that look at equally many blocks of keys."""
+
+    queries: Tensor  # (R,) which blocks
+    keys: Tensor  # (H or 1, R, M) which blocks each looks at; what fills up is not real
+    real: Tensor  # (H or 1, R, M)
+
+
+class Plan(NamedTuple):
+    """What is gathered for which blocks of queries, and which of them look at everything."""
+
+    sparse: Rows
+    dense: Tensor  # (D,) blocks of queries
+
+
+@lru_cache(maxsize=64)
+def plan(layout: Layout, device: torch.device) -> Plan:
+    some = layout.blocks.some  # (H or 1, N, N)
+    counts = some.sum(-1).amax(0)  # (N,)
+    dense = counts > DENSE * counts.float().median().clamp_min(1)
+    rows = (~dense).nonzero()[:, 0]
+    most = int(counts[rows].max()) if len(rows) else 1
+    chosen = some[:, rows]  # (H or 1, R, N)
+    # Those that are looked at come first, in their order.
+    order = torch.argsort((~chosen).to(torch.uint8), dim=-1, stable=True)[..., :most]
+    real = chosen.gather(-1, order)
+    sparse = Rows(rows.to(device), order.to(device), real.to(device))
+    return Plan(sparse, dense.nonzero()[:, 0].to(device))
+
+
+def gathered(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    layout: Layout,
+    mask: Tensor | None,
+    bias: Callable[[Tensor], Tensor] | None,
+    dropout: float,
+) -> Tensor:
+    """(B, H, S, K) each, padding mask (B, 1, 1, S) -> (B, H, S, K)"""
+    block, count = layout.size.block, layout.size.blocks
+    batch, heads, length, _ = q.shape
+    if k.shape[1] != heads:  # several query heads share a key head
+        k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
+    missing = count * block - length
+    if missing:
+        q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
+    blocks = [x.unflatten(2, (count, block)) for x in (q, k, v)]  # (B, H, N, block, K)
+    device = q.device if q.device.type != "meta" else torch.device("cpu")
+    real = (torch.arange(count * block, device=device) < length)[None, :]
+    if mask is not None and mask.device.type != "meta":
+        real = F.pad(mask[:, 0, 0], (0, missing)) if missing else mask[:, 0, 0]  # (B or 1, S)
+    sparse, dense = plan(layout, device)
+    out = torch.zeros_like(blocks[0])
+    each = batch * heads * sparse.keys.shape[-1] * block * q.shape[-1]
+    for rows in torch.arange(len(sparse.queries)).split(max(1, AT_ONCE // max(1, each))):
+        part = slice(int(rows[0]), int(rows[-1]) + 1)
+        queries, keys = sparse.queries[part], sparse.keys[:, part]
+        asks, seen = places_of(layout, queries, keys)
+        may = allowed(layout, asks, seen, sparse.real[:, part], real)
+        added = added_at(bias, seen[:, :, None] - asks[None, :, :, None])
+        mixed = look(blocks, queries, keys, may, added, scale, dropout)
+        out = out.index_copy(2, queries.to(out.device), mixed.to(out.dtype))
+    if len(dense):
+        places = (dense[:, None] * block + torch.arange(block, device=device)).flatten()
+        may = layout.allows(
+            torch.arange(len(sparse.keys), device=device)[:, None, None], places[:, None],
+            torch.arange(count * block, device=device),
+        )[None] & real[:, None, None]  # fmt: skip
+        every = torch.arange(count * block, device=device)
+        shown = shifted(may, added_at(bias, (every - places[:, None])[None])).to(q.device)
+        asked = blocks[0][:, :, dense].flatten(2, 3)
+        mixed = F.scaled_dot_product_attention(asked, k, v, shown, dropout, scale=scale)
+        out = out.index_copy(2, dense.to(out.device), mixed.unflatten(2, (-1, block)).to(out.dtype))
+    return out.flatten(2, 3)[:, :, :length]
+
+
+def places_of(layout: Layout, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Where blocks of queries stand, and what is gathered for them.
+
+    -> (R, block), (H or 1, R, M · block)
+    """
+    inside = torch.arange(layout.size.block, device=queries.device)
+    asks = queries[:, None] * layout.size.block + inside
+    return asks, (keys[..., None] * layout.size.block + inside).flatten(2)
+
+
+def allowed(layout: Layout, asks: Tensor, seen: Tensor, real: Tensor, known: Tensor) -> Tensor:
+    """Which gathered keys each query may see.  -> (B or 1, H or 1, R, block, M · block)"""
+    heads = torch.arange(len(seen), device=seen.device)
+    may = layout.allows(heads[:, None, None, None], asks[None, :, :, None], seen[:, :, None])
+    may = may & real.repeat_interleave(layout.size.block, -1)[:, :, None]
+    return may[None] & known[:, seen][:, :, :, None]
+
+
+def added_at(bias: Callable[[Tensor], Tensor] | None, apart: Tensor) -> Tensor | None:
+    """What each head adds for distances that all heads, or each its own, ask about.
+
+    (H or 1, …) -> (H, …)
+    """
+    if bias is None:
+        return None
+    told = bias(apart)  # (H or 1, …, H)
+    if len(apart) == 1:
+        return told[0].movedim(-1, 0)
+    return torch.stack([told[head, ..., head] for head in range(len(apart))])
+
+
+def shifted(may: Tensor, added: Tensor | None) -> Tensor:
+    """What is added to the scores; where nothing is, whether they count."""
+    return may if added is None else torch.where(may, added, float("-inf"))
+
+
+def look(
+    blocks: list[Tensor],
+    queries: Tensor,
+    keys: Tensor,
+    may: Tensor,
+    added: Tensor | None,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    """Some blocks of queries at what is gathered for them.  -> (B, H, R, block, K)"""
+    q, k, v = blocks
+    batch, heads = q.shape[:2]
+    if len(keys) == 1:
+        near = [x[:, :, keys[0]].flatten(3, 4) for x in (k, v)]  # (B, H, R, M · block, K)
+    else:
+        own = torch.arange(heads, device=keys.device)[:, None, None]
+        near = [x[:, own, keys].flatten(3, 4) for x in (k, v)]
+    # The kernel knows two leading dimensions: here rows stand where heads do.
+    asked = q[:, :, queries].flatten(0, 1)  # (B · H, R, block, K)
+    shown = shifted(may, added)
+    shown = shown.expand(batch, heads, *shown.shape[2:]).flatten(0, 1).to(q.device)
+    mixed = F.scaled_dot_product_attention(
+        asked, near[0].flatten(0, 1), near[1].flatten(0, 1), shown, dropout, scale=scale
+    )
+    # Where nothing is real, the kernel's own answer does not count.
+    none = ~may.any(-1, keepdim=True).to(q.device)
+    found: Tensor = mixed.unflatten(0, (batch, heads)).masked_fill(none, 0.0)
+    return found
+
+
+@lru_cache(maxsize=64)
+def block_mask(layout: Layout, device: torch.device) -> Any:
+    """The blocks as FlexAttention wants them: those worked out in part, and those wholly."""
+    from torch.nn.attention.flex_attention import BlockMask
+
+    some, whole = layout.blocks
+    part = some & ~whole
+
+    def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+        order = torch.argsort((~chosen).to(torch.uint8), dim=-1, stable=True)
+        counts, order = chosen.sum(-1), order
+        return counts[None].to(device, torch.int32), order[None].to(device, torch.int32)
+
+    def may(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return layout.allows(head if len(some) > 1 else head * 0, query, key)
+
+    return BlockMask.from_kv_blocks(
+        *listed(part), *listed(whole), BLOCK_SIZE=layout.size.block, mask_mod=may
+    )
+
+
+@lru_cache(maxsize=1)
+def compiled() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def flexible(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, layout: Layout, mask: Tensor | None
+) -> Tensor:
+    """The same on a GPU, without dropout.  (B, H, S, K) each -> (B, H, S, K)"""
+    length, whole = q.shape[2], layout.size.blocks * layout.size.block
+    if whole > length:
+        q, k, v = (F.pad(x, (0, 0, 0, whole - length)) for x in (q, k, v))
+    change = None
+    if mask is not None or whole > length:
+        given = torch.ones(1, length, device=q.device) if mask is None else mask[:, 0, 0]
+        # Added to the scores, so that the blocks stay those of the pattern alone.
+        hidden = F.pad(given.to(torch.bool), (0, whole - length)).expand(len(q), -1)
+        shift = torch.zeros(hidden.shape, device=q.device).masked_fill(~hidden, float("-inf"))
+
+        def change(
+            score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor
+        ) -> Tensor:
+            return score + shift[batch, key]
+
+    grouped = k.shape[1] != q.shape[1]
+    found: Tensor = compiled()(
+        q, k, v, score_mod=change, block_mask=block_mask(layout, q.device), scale=scale,
+        enable_gqa=grouped,
+    )  # fmt: skip
+    return found[:, :, :length]
