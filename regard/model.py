@@ -39,6 +39,7 @@ class Model(nn.Module):
     looks: ClassVar[Looks] = {}  # none: there is no attention to look into
     before: tuple[str, ...] = ()  # names of vectors that it puts before what is read
     longest: int | None = None  # tokens that can be placed; None: any number
+    kept: int | None = None  # tokens that a state holds at most; None: all
     carries: bool = False  # whether a batch of a stream goes on from the one before
     packs: bool = False  # whether documents side by side stay apart
     output: nn.Module
@@ -98,6 +99,7 @@ class WritingModel(Writes, Protocol):
     """A model that writes."""
 
     longest: int | None
+    kept: int | None
 
     def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
     def modules(self) -> Iterator[nn.Module]: ...

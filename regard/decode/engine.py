@@ -241,10 +241,10 @@ class Engine:
 
     def _held(self, request: Request) -> int:
         """Tokens that a row of a request holds at most; a model that slides holds what it can."""
-        longest: int | None = self.model.longest
-        if longest is None or request.source is not None:
+        if request.source is not None:
             return request.tokens
-        return min(request.tokens, longest)
+        bounds = [n for n in (self.model.longest, self.model.kept) if n is not None]
+        return min(request.tokens, *bounds) if bounds else request.tokens
 
     def _has_room(self, request: Request) -> bool:
         """Whether it may join now: not too many rows, and not too much for all in one shape."""
@@ -328,6 +328,8 @@ class Engine:
         length = len(ids) - 1
         past = state.past
         if length < SHARED or not self.kept or not isinstance(past, Cache):
+            return
+        if past.held(length) < length:  # its beginning is no longer there
             return
         name = tuple(ids[:-1])
         self.prompts[name] = (

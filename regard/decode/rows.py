@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ class CacheRows:
         layers, _, heads, _, width = like.keys.shape
         self.step, self.held = step, list[int]()  # tokens of each row, for the host
         self.least = GROWTH[like.keys.device.type]
-        self.cache = Cache.empty(layers, 0, heads, width, like.keys)
+        self.cache = Cache.empty(layers, 0, heads, width, like.keys, like.rolling)
         self.cache.used, self.cache.even = None, False
 
     def reserve(self, rows: int, places: int) -> None:
@@ -70,20 +71,20 @@ class CacheRows:
     def put(self, past: Cache, places: slice, room: int) -> None:
         """Rows take over a state of one row; there is to be room for so many in all."""
         length, cache = int(past.lengths[0]) if past.used is None else past.used, self.cache
-        longest = max([length, *self.held[: places.start]])
-        self.reserve(room, round_up(longest + 1, self.step))
-        cache.keys[:, places, :, :length] = past.keys[:, :1, :, :length]
-        cache.values[:, places, :, :length] = past.values[:, :1, :, :length]
+        longest, kept = max([length, *self.held[: places.start]]), cache.held(length)
+        self.reserve(room, round_up(cache.held(longest + 1), self.step))
+        cache.keys[:, places, :, :kept] = past.keys[:, :1, :, :kept]
+        cache.values[:, places, :, :kept] = past.values[:, :1, :, :kept]
         cache.lengths[places] = length
         self.held[places] = [length] * (places.stop - places.start)
 
     def view(self, rows: int) -> Cache:
         """The first rows, as far as the longest of them goes."""
-        places = round_up(max(self.held[:rows]) + 1, self.step)
+        places = round_up(self.cache.held(max(self.held[:rows]) + 1), self.step)
         if places > self.cache.keys.shape[3]:
-            self.reserve(rows, round_up(places * 5 // 4, self.step))
+            self.reserve(rows, round_up(self.cache.held(places * 5 // 4), self.step))
         keys, values = (x[:, :rows, :, :places] for x in (self.cache.keys, self.cache.values))
-        return Cache(keys, values, self.cache.lengths[:rows], None, False)
+        return replace(self.cache, keys=keys, values=values, lengths=self.cache.lengths[:rows])
 
     def advance(self, rows: int, past: Cache) -> None:
         """A step has written a token of each; keys and values are in place already."""
@@ -91,7 +92,7 @@ class CacheRows:
         self.held[:rows] = [length + 1 for length in self.held[:rows]]
 
     def copy(self, sources: list[int], targets: list[int]) -> None:
-        longest = max(self.held[source] for source in sources)
+        longest = self.cache.held(max(self.held[source] for source in sources))
         for tensor in (self.cache.keys, self.cache.values):
             tensor[:, targets, :, :longest] = tensor[:, sources, :, :longest]
         self.cache.lengths[targets] = self.cache.lengths[sources]

@@ -20,6 +20,7 @@ from ..parts.output import Output
 from ..parts.pool import last
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
+from ..parts.state import Rolling
 from .door import make_door, table_of
 from .patterned import PatternSettings
 from .stack import Stack
@@ -72,7 +73,13 @@ class GPT(Stack):
     def __init__(self, sizes: Sizes, settings: GPTSettings = GPTSettings()) -> None:
         super().__init__(sizes, settings)
         s = settings
-        self.longest = s.positions
+        pattern = s.pattern_of(0)["pattern"]
+        bound = pattern.remembered() if pattern is not None else None
+        self.rolling = None if bound is None else Rolling(*bound)
+        self.kept = None if self.rolling is None else self.rolling.room
+        # What forgets goes on for ever, where every place can be told from those near to it.
+        goes_on = self.rolling is not None and s.position in ("rotary", "none")
+        self.longest = None if goes_on else s.positions
         self.embedding = make_door(sizes, s.width, self._position(), s.dropout, scale=1.0)
         self.blocks = nn.ModuleList(self._block(layer) for layer in range(s.depth))
         final = RESIDUALS[s.residual].final

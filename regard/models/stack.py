@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from ..model import AnyBatch, Model
 from ..parts.block import Block
 from ..parts.output import Output
-from ..parts.state import Cache, State
+from ..parts.state import Cache, Rolling, State
 from .door import Door
 
 
@@ -18,6 +19,7 @@ class Stack(Model):
     blocks: nn.ModuleList
     norm: nn.Module
     output: Output
+    rolling: Rolling | None = None  # what is kept of a long text; None: all of it
 
     def start(self, batch: AnyBatch) -> State[Cache]:
         """Read a prompt, all but its last token, which the first step reads."""
@@ -25,7 +27,9 @@ class Stack(Model):
         assert isinstance(first, Block)
         part, weight = first.attention, self.output.weight
         head_width = part.query.out_features // part.heads
-        cache = Cache.empty(len(self.blocks), len(batch), part.key_heads, head_width, weight)
+        cache = Cache.empty(
+            len(self.blocks), len(batch), part.key_heads, head_width, weight, self.rolling
+        )
         state = State(cache)
         if batch.read.ids.shape[1]:
             self.read_on(batch.read.ids, state)
@@ -42,9 +46,12 @@ class Stack(Model):
 
     def read_on(self, tokens: Tensor, state: State[Cache]) -> Tensor:
         """The newest tokens through all blocks.  (B, T) -> (B, T, D)"""
-        slots = state.past.open(tokens.shape[1])
-        x: Tensor = self.embedding(tokens, slots[0].places)
-        for block, slot in zip(self.blocks, slots, strict=True):
-            x = block.step(x, slot)  # type: ignore[operator]
-        state.past.advance(tokens.shape[1])
-        return x
+        read = []
+        for some in tokens.split(state.past.pieces(tokens.shape[1]), 1):
+            slots = state.past.open(some.shape[1])
+            x: Tensor = self.embedding(some, slots[0].places)
+            for block, slot in zip(self.blocks, slots, strict=True):
+                x = block.step(x, slot)  # type: ignore[operator]
+            state.past.advance(some.shape[1])
+            read.append(x)
+        return torch.cat(read, 1) if len(read) > 1 else read[0]

@@ -58,6 +58,11 @@ class Pattern:
         """The same for one of several layers, where they are to differ."""
         return self
 
+    def remembered(self) -> tuple[int, int] | None:
+        """Where nobody looks ahead: how many first places are looked at from everywhere, and how
+        many before one's own; None: there is no bound."""
+        return None
+
 
 def apart(size: Size) -> Tensor:
     """How many blocks lie between two, by number.  -> (1, N, N)"""
@@ -89,6 +94,9 @@ class Window(Pattern):
         near = far <= self.reach * self.gap
         return near if self.gap == 1 else near & (far % self.gap == 0)
 
+    def remembered(self) -> tuple[int, int]:
+        return 0, self.reach * self.gap
+
     def blocks(self, size: Size) -> Blocks:
         far, reach = apart(size).abs(), self.reach * self.gap
         nearest = ((far - 1) * size.block + 1).clamp_min(0)
@@ -105,6 +113,9 @@ class Global(Pattern):
     def allows(self, size: Size, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query < self.places) | (key < self.places)
 
+    def remembered(self) -> tuple[int, int]:
+        return self.places, 0
+
     def blocks(self, size: Size) -> Blocks:
         first = torch.arange(size.blocks) * size.block
         some, whole = first < self.places, first + size.block <= self.places
@@ -119,6 +130,9 @@ class Sinks(Pattern):
 
     def allows(self, size: Size, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (key < self.places) & (query >= 0)
+
+    def remembered(self) -> tuple[int, int]:
+        return self.places, 0
 
     def blocks(self, size: Size) -> Blocks:
         first = torch.arange(size.blocks) * size.block
@@ -248,6 +262,13 @@ class Union(Pattern):
 
     def of_layer(self, layer: int) -> Pattern:
         return Union(tuple(part.of_layer(layer) for part in self.parts))
+
+    def remembered(self) -> tuple[int, int] | None:
+        each = [part.remembered() for part in self.parts]
+        known = [one for one in each if one is not None]
+        if len(known) < len(each):
+            return None
+        return max(first for first, _ in known), max(last for _, last in known)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Rows(NamedTuple):
     queries: Tensor  # (R,) which blocks
     keys: Tensor  # (H or 1, R, M) which blocks each looks at; what fills up is not real
     real: Tensor  # (H or 1, R, M)
+    whole: bool  # whether all of what they look at may be seen
 
 
 class Plan(NamedTuple):
@@ -33,6 +34,7 @@ class Plan(NamedTuple):
 
     sparse: Rows
     dense: Tensor  # (D,) blocks of queries
+    places: Tensor  # (N,) where each block of queries stands among the first and then the second
 
 
 @lru_cache(maxsize=64)
@@ -46,8 +48,11 @@ def plan(layout: Layout, device: torch.device) -> Plan:
     # Those that are looked at come first, in their order.
     order = torch.argsort((~chosen).to(torch.uint8), dim=-1, stable=True)[..., :most]
     real = chosen.gather(-1, order)
-    sparse = Rows(rows.to(device), order.to(device), real.to(device))
-    return Plan(sparse, dense.nonzero()[:, 0].to(device))
+    whole = bool((layout.blocks.all[:, rows] | ~chosen).all())
+    sparse = Rows(rows.to(device), order.to(device), real.to(device), whole)
+    # Where each block of queries stands, once sparse and dense ones are put together.
+    places = torch.cat((rows, dense.nonzero()[:, 0])).argsort()
+    return Plan(sparse, dense.nonzero()[:, 0].to(device), places.to(device))
 
 
 def gathered(
@@ -70,32 +75,27 @@ def gathered(
         q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
     blocks = [x.unflatten(2, (count, block)) for x in (q, k, v)]  # (B, H, N, block, K)
     device = q.device if q.device.type != "meta" else torch.device("cpu")
-    real = (torch.arange(count * block, device=device) < length)[None, :]
+    known = None  # (B or 1, S) which places are real
     if mask is not None and mask.device.type != "meta":
-        real = F.pad(mask[:, 0, 0], (0, missing)) if missing else mask[:, 0, 0]  # (B or 1, S)
-    sparse, dense = plan(layout, device)
-    out = torch.zeros_like(blocks[0])
+        known = F.pad(mask[:, 0, 0], (0, missing))
+    elif missing:
+        known = (torch.arange(count * block, device=device) < length)[None]
+    sparse, dense, places = plan(layout, device)
+    found = []
     each = batch * heads * sparse.keys.shape[-1] * block * q.shape[-1]
-    for rows in torch.arange(len(sparse.queries)).split(max(1, AT_ONCE // max(1, each))):
-        part = slice(int(rows[0]), int(rows[-1]) + 1)
-        queries, keys = sparse.queries[part], sparse.keys[:, part]
-        asks, seen = places_of(layout, queries, keys)
-        may = allowed(layout, asks, seen, sparse.real[:, part], real)
-        added = added_at(bias, seen[:, :, None] - asks[None, :, :, None])
-        mixed = look(blocks, queries, keys, may, added, scale, dropout)
-        out = out.index_copy(2, queries.to(out.device), mixed.to(out.dtype))
+    for part in torch.arange(len(sparse.queries)).split(max(1, AT_ONCE // max(1, each))):
+        some = Rows(sparse.queries[part], sparse.keys[:, part], sparse.real[:, part], sparse.whole)
+        found.append(look(blocks, layout, some, known, bias, scale, dropout))
     if len(dense):
-        places = (dense[:, None] * block + torch.arange(block, device=device)).flatten()
-        may = layout.allows(
-            torch.arange(len(sparse.keys), device=device)[:, None, None], places[:, None],
-            torch.arange(count * block, device=device),
-        )[None] & real[:, None, None]  # fmt: skip
+        asks = (dense[:, None] * block + torch.arange(block, device=device)).flatten()
         every = torch.arange(count * block, device=device)
-        shown = shifted(may, added_at(bias, (every - places[:, None])[None])).to(q.device)
+        may = layout.seen_from(asks, every)
+        may = may if known is None else may & known[:, None, None]
+        shown = shifted(may, added_at(bias, (every - asks[:, None])[None])).to(q.device)
         asked = blocks[0][:, :, dense].flatten(2, 3)
         mixed = F.scaled_dot_product_attention(asked, k, v, shown, dropout, scale=scale)
-        out = out.index_copy(2, dense.to(out.device), mixed.unflatten(2, (-1, block)).to(out.dtype))
-    return out.flatten(2, 3)[:, :, :length]
+        found.append(mixed.unflatten(2, (-1, block)))
+    return torch.cat(found, 2)[:, :, places].flatten(2, 3)[:, :, :length]
 
 
 def places_of(layout: Layout, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,12 +108,19 @@ def places_of(layout: Layout, queries: Tensor, keys: Tensor) -> tuple[Tensor, Te
     return asks, (keys[..., None] * layout.size.block + inside).flatten(2)
 
 
-def allowed(layout: Layout, asks: Tensor, seen: Tensor, real: Tensor, known: Tensor) -> Tensor:
-    """Which gathered keys each query may see.  -> (B or 1, H or 1, R, block, M · block)"""
-    heads = torch.arange(len(seen), device=seen.device)
-    may = layout.allows(heads[:, None, None, None], asks[None, :, :, None], seen[:, :, None])
-    may = may & real.repeat_interleave(layout.size.block, -1)[:, :, None]
-    return may[None] & known[:, seen][:, :, :, None]
+def allowed(layout: Layout, rows: Rows, known: Tensor | None) -> Tensor | None:
+    """Which gathered keys each query may see; None: all.
+
+    -> (B or 1, H or 1, R, block or 1, M · block)
+    """
+    asks, seen = places_of(layout, rows.queries, rows.keys)
+    may = rows.real.repeat_interleave(layout.size.block, -1)[None, :, :, None]
+    if not rows.whole:
+        heads = torch.arange(len(seen), device=seen.device)[:, None, None, None]
+        may = may & layout.allows(heads, asks[None, :, :, None], seen[:, :, None])
+    if known is not None:
+        may = may & known[:, seen][:, :, :, None]
+    return may if known is not None or not rows.whole or not rows.real.all() else None
 
 
 def added_at(bias: Callable[[Tensor], Tensor] | None, apart: Tensor) -> Tensor | None:
@@ -131,36 +138,41 @@ def added_at(bias: Callable[[Tensor], Tensor] | None, apart: Tensor) -> Tensor |
 
 def shifted(may: Tensor, added: Tensor | None) -> Tensor:
     """What is added to the scores; where nothing is, whether they count."""
-    return may if added is None else torch.where(may, added, float("-inf"))
+    return may if added is None else torch.where(may.to(added.device), added, float("-inf"))
 
 
 def look(
     blocks: list[Tensor],
-    queries: Tensor,
-    keys: Tensor,
-    may: Tensor,
-    added: Tensor | None,
+    layout: Layout,
+    rows: Rows,
+    known: Tensor | None,
+    bias: Callable[[Tensor], Tensor] | None,
     scale: float,
     dropout: float,
 ) -> Tensor:
     """Some blocks of queries at what is gathered for them.  -> (B, H, R, block, K)"""
     q, k, v = blocks
     batch, heads = q.shape[:2]
-    if len(keys) == 1:
-        near = [x[:, :, keys[0]].flatten(3, 4) for x in (k, v)]  # (B, H, R, M · block, K)
+    if len(rows.keys) == 1:
+        near = [x[:, :, rows.keys[0]].flatten(3, 4) for x in (k, v)]  # (B, H, R, M · block, K)
     else:
-        own = torch.arange(heads, device=keys.device)[:, None, None]
-        near = [x[:, own, keys].flatten(3, 4) for x in (k, v)]
+        own = torch.arange(heads, device=rows.keys.device)[:, None, None]
+        near = [x[:, own, rows.keys].flatten(3, 4) for x in (k, v)]
+    may, shown = allowed(layout, rows, known), None
+    if bias is not None:
+        asks, seen = places_of(layout, rows.queries, rows.keys)
+        shown = added_at(bias, seen[:, :, None] - asks[None, :, :, None])
+    if may is not None:
+        shown = shifted(may, shown)
+    if shown is not None:
+        shown = shown.expand(batch, heads, *shown.shape[-3:]).flatten(0, 1).to(q.device)
     # The kernel knows two leading dimensions: here rows stand where heads do.
-    asked = q[:, :, queries].flatten(0, 1)  # (B · H, R, block, K)
-    shown = shifted(may, added)
-    shown = shown.expand(batch, heads, *shown.shape[2:]).flatten(0, 1).to(q.device)
-    mixed = F.scaled_dot_product_attention(
+    asked = q[:, :, rows.queries].flatten(0, 1)  # (B · H, R, block, K)
+    found: Tensor = F.scaled_dot_product_attention(
         asked, near[0].flatten(0, 1), near[1].flatten(0, 1), shown, dropout, scale=scale
-    )
-    # Where nothing is real, the kernel's own answer does not count.
-    none = ~may.any(-1, keepdim=True).to(q.device)
-    found: Tensor = mixed.unflatten(0, (batch, heads)).masked_fill(none, 0.0)
+    ).unflatten(0, (batch, heads))
+    if may is not None:  # where nothing is real, the kernel's own answer does not count
+        found = found.masked_fill(~may.any(-1, keepdim=True).to(q.device), 0.0)
     return found
 
 

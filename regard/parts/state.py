@@ -24,10 +24,12 @@ class Slot(NamedTuple):
     used: int | None  # the same for the host, where it knows
     mask: Tensor | None  # (…, T, S) which keys each token may see; None: all that are written
     bias: Tensor | None = None  # (…, H, T, S) added to the scores
+    where: Tensor | None = None  # (T,) or (B, T) where they are written, if not at their places
+    kept: Tensor | None = None  # (S,) or (B, 1, 1, S) whose keys then stand there
 
     def held(self, k: Tensor) -> Tensor:
-        """The places of the keys that are there.  -> (S,)"""
-        return torch.arange(k.shape[2], device=k.device)
+        """The places of the keys that are there.  -> (S,) or (B, 1, 1, S)"""
+        return torch.arange(k.shape[2], device=k.device) if self.kept is None else self.kept
 
     def write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Put new keys and values in place.  (B, H, T, K) -> all there are, (B, H, S, K)"""
@@ -37,14 +39,50 @@ class Slot(NamedTuple):
             self.values[:, :, self.used : end] = v
             return self.keys[:, :, :end], self.values[:, :, :end]
         k, v = k.to(self.keys), v.to(self.values)  # under autocast they are of another type
-        if self.places.dim() == 1:
-            self.keys.index_copy_(2, self.places, k)
-            self.values.index_copy_(2, self.places, v)
+        where = self.places if self.where is None else self.where
+        if where.dim() == 1:
+            self.keys.index_copy_(2, where, k)
+            self.values.index_copy_(2, where, v)
         else:
             rows = torch.arange(len(k), device=k.device)[:, None]
-            self.keys[rows, :, self.places] = k.transpose(1, 2)
-            self.values[rows, :, self.places] = v.transpose(1, 2)
+            self.keys[rows, :, where] = k.transpose(1, 2)
+            self.values[rows, :, where] = v.transpose(1, 2)
         return self.keys, self.values
+
+
+class Rolling(NamedTuple):
+    """What a cache keeps of a text that goes on and on: its first places, and its last.
+
+    Place p stands at p while there is room, and later where the place that is `turn` before it
+    stood. With first 2 and turn 3, places 0 1 2 3 4 5 6 stand at 0 1 2 3 4 2 3.
+    """
+
+    first: int
+    last: int  # places before the newest that it looks back at
+
+    @property
+    def turn(self) -> int:
+        """Some more than are looked at, so that several can be written at once or taken back."""
+        return self.last + 1 + PIECE
+
+    @property
+    def room(self) -> int:
+        return self.first + self.turn
+
+    def at(self, places: Tensor) -> Tensor:
+        """Where places stand."""
+        later = (places - self.first).clamp_min(0)
+        return torch.where(places < self.first, places, self.first + later % self.turn)
+
+    def kept(self, newest: Tensor, count: int) -> Tensor:
+        """Which place stands at each of so many, -1: none.  (…) -> (…, S)"""
+        at, newest = torch.arange(count, device=newest.device), newest[..., None]
+        turns = torch.div(newest - at, self.turn, rounding_mode="floor").clamp_min(0)
+        places = torch.where(at < self.first, at, at + self.turn * turns)
+        return torch.where((places <= newest) & (at < self.room), places, -1)
+
+
+PIECE = 128  # tokens that a rolling cache takes at once
 
 
 @dataclass
@@ -64,16 +102,39 @@ class Cache:
     most: int = 0  # no row was longer when the host last knew
     # Where `select` writes, in turn with keys and values.
     spare: tuple[Tensor, Tensor] | None = None
+    rolling: Rolling | None = None  # what is kept of long texts; None: everything
 
     @classmethod
-    def empty(cls, depth: int, rows: int, heads: int, head_width: int, like: Tensor) -> Cache:
+    def empty(
+        cls,
+        depth: int,
+        rows: int,
+        heads: int,
+        head_width: int,
+        like: Tensor,
+        rolling: Rolling | None = None,
+    ) -> Cache:
         shape = (depth, rows, heads, GROWTH, head_width)
         lengths = torch.zeros(rows, dtype=torch.long, device=like.device)
-        return cls(like.new_zeros(shape), like.new_zeros(shape), lengths)
+        return cls(like.new_zeros(shape), like.new_zeros(shape), lengths, rolling=rolling)
+
+    def held(self, tokens: int) -> int:
+        """How many of so many tokens are kept."""
+        return tokens if self.rolling is None else min(tokens, self.rolling.room)
+
+    def pieces(self, count: int) -> list[int]:
+        """How many of so many new tokens can be taken at once, one after the other."""
+        if self.rolling is None or (
+            self.used is not None and self.held(self.used + count) == self.used + count
+        ):
+            return [count]
+        first = min(count, self.rolling.room - self.used) if self.used is not None else 0
+        whole, rest = divmod(count - first, PIECE)
+        return [size for size in (first, *[PIECE] * whole, rest) if size]
 
     def reserve(self, places: int) -> None:
         """Make room for `places` tokens in all."""
-        missing = places - self.keys.shape[3]
+        missing = self.held(places) - self.keys.shape[3]
         if missing > 0:
             shape = (*self.keys.shape[:3], missing, self.keys.shape[4])
             self.keys = torch.cat((self.keys, self.keys.new_zeros(shape)), 3)
@@ -87,6 +148,9 @@ class Cache:
     def open(self, count: int) -> list[Slot]:
         """Room for the next `count` tokens, a slot a block; `advance` when all have written."""
         steps = torch.arange(count, device=self.lengths.device)
+        if self.used is not None and self.held(self.used + count) < self.used + count:
+            self.fix(self.used + count)  # from here on places are used again
+        where, kept = None, None
         if self.used is not None:
             places, end, mask = steps + self.used, self.used + count, None
             if end > self.keys.shape[3]:
@@ -97,10 +161,15 @@ class Cache:
         else:
             places = steps + (self.lengths[:1] if self.even else self.lengths[:, None])
             every = torch.arange(self.keys.shape[3], device=steps.device)
-            mask = every <= places[..., None]  # (T, S) or (B, T, S)
+            if self.rolling is not None:
+                newest = places[..., -1]  # () or (B,)
+                where, every = self.rolling.at(places), self.rolling.kept(newest, len(every))
+                every = every if self.even else every[:, None]
+                kept = every if self.even else every[:, None]
+            mask = (every >= 0) & (every <= places[..., None])  # (T, S) or (B, T, S)
             mask = mask if self.even else mask[:, None]
         return [
-            Slot(self.keys[layer], self.values[layer], places, self.used, mask)
+            Slot(self.keys[layer], self.values[layer], places, self.used, mask, None, where, kept)
             for layer in range(len(self.keys))
         ]
 
@@ -110,6 +179,8 @@ class Cache:
         if self.used is not None:
             self.used += count
             self.most = max(self.most, self.used)
+        elif self.rolling is not None:
+            self.most += count
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` tokens."""

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from regard.batch import Nothing, Sizes
 from regard.models.bert import BERT, BERTSettings
 from regard.parts.pattern import Blocks, BlockWindow, GlobalBlocks, Pattern, Union, Window
-from tests.toys import texts
+from regard.parts.state import Rolling
+from tests.toys import random_batch, small_model, start, texts
 
-transformers = pytest.importorskip("transformers")
 BLOCK, LENGTH, HEADS, SIZE = 4, 56, 2, 30
 
 
@@ -141,3 +142,53 @@ def test_longformer_is_theirs(in_blocks):
         ours.embedding.position.weight.copy_(places)
     found, _ = ours.encode(texts(ids(), torch.tensor([LENGTH, 41]), torch.zeros_like(ids())).read)
     torch.testing.assert_close(found[mask.bool()], wanted[mask.bool()], atol=1e-4, rtol=1e-4)
+
+
+def test_where_places_stand_in_a_cache_that_rolls(monkeypatch):
+    monkeypatch.setattr("regard.parts.state.PIECE", 0)
+    rolling = Rolling(2, 2)
+    assert rolling.room == 5
+    assert rolling.at(torch.arange(7)).tolist() == [0, 1, 2, 3, 4, 2, 3]
+    assert rolling.kept(torch.tensor(6), 6).tolist() == [0, 1, 5, 6, 4, -1]
+    assert rolling.kept(torch.tensor([1, 4, 9]), 5).tolist() == [
+        [0, 1, -1, -1, -1], [0, 1, 2, 3, 4], [0, 1, 8, 9, 7],
+    ]  # fmt: skip
+
+
+GOES_ON = {"position": "rotary", "pattern": "window", "reach": 3, "block": 4, "depth": 2}
+
+
+@pytest.mark.parametrize("first_places", [0, 2])
+@pytest.mark.parametrize("read", [0, 1, 30, 67])
+def test_a_cache_that_rolls_forgets_nothing_that_is_looked_at(first_places, read, monkeypatch):
+    """A prompt read in pieces, then token by token: as in one pass, in no more memory."""
+    monkeypatch.setattr("regard.parts.state.PIECE", 5)
+    model = small_model("gpt", first_places=first_places, **GOES_ON)
+    assert model.longest is None and model.kept == first_places + 3 + 1 + 5
+    batch = random_batch("gpt", 3, longest=100)
+    ids = batch.read.ids
+    with torch.no_grad():
+        whole, state = model(batch), start(model, batch)
+        if read:
+            logits, state = model.extend(ids[:, :read], state)
+            torch.testing.assert_close(logits, whole[:, :read], atol=1e-5, rtol=1e-5)
+        for t in range(read, 100):
+            if t % 7 == 3:  # a few are taken back, as a draft's are
+                state.remember(2)
+                logits, state = model.extend(ids[:, t : t + 2].flip(1), state)
+                state.rewind(logits.shape[1])
+            logits, state = model.step(ids[:, t], state)
+            torch.testing.assert_close(logits, whole[:, t], atol=1e-5, rtol=1e-5)
+            state = state.select(torch.tensor([0, 1, 2]))
+        assert state.past.keys.shape[3] == 32  # what a cache begins with is more than enough
+
+
+def test_memory_does_not_grow_with_what_is_written():
+    model = small_model("gpt", **GOES_ON)
+    state = start(model, random_batch("gpt", 1))
+    last = torch.tensor([5])
+    with torch.no_grad():
+        for _ in range(400):
+            logits, state = model.step(last, state)
+            last = logits.argmax(-1)
+    assert state.past.keys.shape[3] <= model.kept < 200 and state.length >= 400
