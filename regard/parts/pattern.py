@@ -58,6 +58,10 @@ class Pattern:
         """The same for one of several layers, where they are to differ."""
         return self
 
+    def on(self, size: Size, device: torch.device) -> Pattern:
+        """The same with all that was drawn at hand on a device."""
+        return self
+
     def remembered(self) -> tuple[int, int] | None:
         """Where nobody looks ahead: how many first places are looked at from everywhere, and how
         many before one's own; None: there is no bound."""
@@ -196,15 +200,36 @@ class RandomBlocks(Pattern):
         return drawn_blocks(self, size)
 
     def allows(self, size: Size, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        table = self.table(size).to(query.device)
-        return table[head, query // size.block, key // size.block]
+        return self.on(size, query.device).allows(size, head, query, key)
 
     def blocks(self, size: Size) -> Blocks:
         found = self.table(size)
         return Blocks(found, found)
 
+    def on(self, size: Size, device: torch.device) -> Pattern:
+        return Drawn(self.table(size).to(device))
+
     def of_layer(self, layer: int) -> Pattern:
         return replace(self, seed=self.seed + 1000 * layer)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn(Pattern):
+    """Blocks that are known one by one."""
+
+    table: Tensor  # (H, N, N)
+
+    def allows(self, size: Size, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return self.table[head, query // size.block, key // size.block]
+
+    def blocks(self, size: Size) -> Blocks:
+        return Blocks(self.table, self.table)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
 
 @lru_cache(maxsize=64)
@@ -262,6 +287,9 @@ class Union(Pattern):
 
     def of_layer(self, layer: int) -> Pattern:
         return Union(tuple(part.of_layer(layer) for part in self.parts))
+
+    def on(self, size: Size, device: torch.device) -> Pattern:
+        return Union(tuple(part.on(size, device) for part in self.parts))
 
     def remembered(self) -> tuple[int, int] | None:
         each = [part.remembered() for part in self.parts]

@@ -7,6 +7,7 @@ same by torch's FlexAttention, on a GPU. Both equal the written-out path under t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -189,8 +190,11 @@ def block_mask(layout: Layout, device: torch.device) -> Any:
         counts, order = chosen.sum(-1), order
         return counts[None].to(device, torch.int32), order[None].to(device, torch.int32)
 
+    # What was drawn must be on the device before the kernel is compiled.
+    known = replace(layout, pattern=layout.pattern.on(layout.size, device))
+
     def may(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return layout.allows(head if len(some) > 1 else head * 0, query, key)
+        return known.allows(head, query, key)
 
     return BlockMask.from_kv_blocks(
         *listed(part), *listed(whole), BLOCK_SIZE=layout.size.block, mask_mod=may
@@ -223,9 +227,18 @@ def flexible(
         ) -> Tensor:
             return score + shift[batch, key]
 
-    grouped = k.shape[1] != q.shape[1]
     found: Tensor = compiled()(
         q, k, v, score_mod=change, block_mask=block_mask(layout, q.device), scale=scale,
-        enable_gqa=grouped,
+        enable_gqa=k.shape[1] != q.shape[1], kernel_options=tiles(layout.size.block),
     )  # fmt: skip
     return found[:, :, :length]
+
+
+def tiles(block: int) -> dict[str, int]:
+    """What the kernel works on at once, forward and backward, which must divide a block."""
+    side = min(64, block)
+    half = min(32, side)
+    return {
+        "BLOCK_M": side, "BLOCK_N": side, "BLOCK_M1": half, "BLOCK_N1": side, "BLOCK_M2": side,
+        "BLOCK_N2": half,
+    }  # fmt: skip

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..model import AnyBatch, Model
+from ..models.door import PatchDoor
 from ..parts.block import Block
 from .distributed import World
 from .loss import Loss, TokenLoss
@@ -67,20 +68,26 @@ def make_backward(
 
 
 def compile_blocks(model: nn.Module) -> None:
-    """Compile what is repeated: one block stands for all of its kind, so it takes seconds.
+    """Compile what is repeated: one block stands for all of its kind, so it takes seconds; and the
+    door of pictures, which are changed by many small steps.
 
-    Without gradients, blocks run as they are written: looking at validation data now and then is
-    not worth a second compilation.
+    Without gradients, both run as they are written: looking at validation data now and then is not
+    worth a second compilation.
     """
-    for block in model.modules():
-        if isinstance(block, Block):
-            block.forward = _when_training(block.forward)  # type: ignore[method-assign]
+    for part in model.modules():
+        if isinstance(part, Block):
+            part.forward = _when_training(part.forward)  # type: ignore[method-assign]
+        elif isinstance(part, PatchDoor):
+            part.enter = _when_training(part.enter)  # type: ignore[method-assign]
 
 
-def _when_training(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+Made = TypeVar("Made")
+
+
+def _when_training(plain: Callable[..., Made]) -> Callable[..., Made]:
     fast = torch.compile(plain)
 
-    def forward(*args: object, **options: object) -> Tensor:
+    def forward(*args: object, **options: object) -> Made:
         return fast(*args, **options) if torch.is_grad_enabled() else plain(*args, **options)
 
     return forward

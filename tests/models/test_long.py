@@ -1,7 +1,5 @@
 """Long texts: the encoders of BigBird and Longformer as transformers has them."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 import torch
@@ -9,25 +7,11 @@ import transformers
 
 from regard.batch import Nothing, Sizes
 from regard.models.bert import BERT, BERTSettings
-from regard.parts.pattern import Blocks, BlockWindow, GlobalBlocks, Pattern, Union, Window
+from regard.parts.pattern import BlockWindow, Drawn, GlobalBlocks, Union, Window
 from regard.parts.state import Rolling
 from tests.toys import random_batch, small_model, start, texts
 
 BLOCK, LENGTH, HEADS, SIZE = 4, 56, 2, 30
-
-
-@dataclass(frozen=True, eq=False)
-class Given(Pattern):
-    """Blocks that somebody else drew."""
-
-    table: torch.Tensor  # (H, N, N)
-    __hash__, __eq__ = object.__hash__, object.__eq__  # each is its own
-
-    def allows(self, size, head, query, key):
-        return self.table[head, query // size.block, key // size.block]
-
-    def blocks(self, size):
-        return Blocks(self.table, self.table)
 
 
 def copied(theirs, ours):
@@ -108,7 +92,7 @@ def test_bigbird_is_theirs(in_blocks, monkeypatch):
     for block, plan in zip(ours.blocks, drawn, strict=True):
         table = torch.zeros(HEADS, count, count, dtype=torch.bool)
         table[:, 1:-1].scatter_(2, torch.from_numpy(plan.astype(np.int64)), True)
-        block.attention.pattern = Union((BlockWindow(1), GlobalBlocks(1, 1), Given(table)))
+        block.attention.pattern = Union((BlockWindow(1), GlobalBlocks(1, 1), Drawn(table)))
     found, _ = ours.encode(texts(ids(), torch.tensor([LENGTH, 41]), torch.zeros_like(ids())).read)
     real = mask.bool()
     torch.testing.assert_close(found[real], wanted[real], atol=1e-4, rtol=1e-4)

@@ -1,0 +1,85 @@
+"""Patterns by FlexAttention against the written-out path; trained, and written on for long."""
+
+import pytest
+import torch
+
+import regard
+from regard.decode import Settings, with_cuda_graphs
+from regard.parts.attention import Attend
+from regard.parts.pattern import PATTERNS, Causal, Window, laid_out
+from regard.parts.score import ScaledDot
+from regard.parts.sparse import flexible, gathered
+from regard.tasks.writer import as_prompt
+from tests.toys import random_batch, small_model
+
+SOME = {name: make(64, 100, 3, 2) for name, make in PATTERNS.items()} | {"causal": Causal()}
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_flexible_and_gathered_are_the_written_out_path(gpu, name, causal, padded):
+    length, found = 1000, []
+    layout = laid_out(SOME[name], 64, length, 4, causal)
+    lengths = torch.tensor([length, 333], device=gpu)[:, None]
+    mask = (torch.arange(length, device=gpu) < lengths)[:, None, None] if padded else None
+    for way in ("plain", "flexible", "gathered"):
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(2, 4, length, 32, device=gpu, requires_grad=True) for _ in range(3))
+        if way == "plain":
+            out = Attend(ScaledDot(32), plain=True)(q, k, v, mask, None, False, layout)
+        elif way == "flexible":
+            out = flexible(q, k, v, 32**-0.5, layout, mask)
+        else:
+            out = gathered(q, k, v, 32**-0.5, layout, mask, None, 0.0)
+        kept = out if mask is None else out * mask.transpose(-1, -2)
+        kept.square().sum().backward()
+        found.append((kept.detach(), q.grad, k.grad, v.grad))
+    for one, other in (found[:2], found[::2]):
+        for mine, wanted in zip(one, other, strict=True):
+            torch.testing.assert_close(mine, wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("block", [16, 32, 128])
+def test_blocks_of_other_sizes(gpu, block):
+    layout = laid_out(Window(70), block, 512, 2, True)
+    q, k, v = (torch.randn(1, 2, 512, 64, device=gpu) for _ in range(3))
+    wanted = Attend(ScaledDot(64), plain=True)(q, k, v, None, None, False, layout)
+    found = flexible(q, k, v, 64**-0.5, layout, None)
+    torch.testing.assert_close(found, wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_a_long_text_is_read_in_bfloat16(gpu):
+    layout = laid_out(PATTERNS["bigbird"](64, 64, 0, 3), 64, 8192, 12, False)
+    q, k, v = (torch.randn(1, 12, 8192, 64, device=gpu) for _ in range(3))
+    wanted = flexible(q, k, v, 0.125, layout, None)
+    found = flexible(q.bfloat16(), k.bfloat16(), v.bfloat16(), 0.125, layout, None)
+    apart = (found.float() - wanted).norm() / wanted.norm()
+    assert apart < 0.02
+
+
+def test_it_goes_on_in_constant_memory(gpu):
+    """Steps captured as they are in answers: as in one pass, far beyond what the cache holds."""
+    long = {"pattern": "window", "reach": 20, "block": 16, "position": "rotary"}
+    model = small_model("gpt", **long).to(gpu)
+    batch = random_batch("gpt", 2, longest=600).to(gpu)
+    writer = with_cuda_graphs(model, Settings())
+    with torch.no_grad():
+        whole = model(batch)
+        state = writer.start(as_prompt(batch.read.ids[:, :1]))
+        for t in range(600):
+            logits, state = writer.step(batch.read.ids[:, t], state)
+            if t % 50 == 49:
+                torch.testing.assert_close(logits, whole[:, t], rtol=1e-3, atol=1e-3)
+    assert state.past.keys.shape[3] <= model.kept
+
+
+def test_a_run_with_a_pattern_trains(gpu, tmp_path):
+    settings = [
+        "train.steps=60", "model.pattern=window", "model.reach=32", "model.block=32",
+        "model.dropout=0.0", "train.evaluate_every=60", "data.test=", "model.position=rotary",
+        "train.log_every=20",
+    ]  # fmt: skip
+    run = regard.train("lm-shakespeare-cpu", *settings, run=tmp_path / "run")
+    (answer,) = run.predict(["ROMEO:"])
+    assert answer.output and run.model.longest is None
