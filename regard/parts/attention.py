@@ -13,7 +13,7 @@ from . import mask as masks
 from .pattern import Layout, Pattern, laid_out
 from .position import NoPosition
 from .score import SCORES, Dot, ScaledDot
-from .sparse import flexible, gathered
+from .sparse import flexible, gathered, worth_a_kernel
 from .state import Slot, Source
 
 # What is added to the scores: a table (B or 1, H or 1, T, S), or a function of how far a key stands
@@ -158,8 +158,7 @@ def in_blocks(
     dropout: float,
 ) -> Tensor:
     """Only the blocks that a pattern allows: by FlexAttention on a GPU, else by gathering."""
-    # The kernel's smallest piece has 16 places, and it drops nothing out.
-    if q.is_cuda and not dropout and bias is None and layout.size.block % 16 == 0:
+    if q.is_cuda and not dropout and bias is None and worth_a_kernel(layout, q.dtype):
         return flexible(q, k, v, scale, layout, mask)
     return gathered(q, k, v, scale, layout, mask, bias, dropout)
 

@@ -201,11 +201,29 @@ def block_mask(layout: Layout, device: torch.device) -> Any:
     )
 
 
+MOST_KERNELS = 16  # layouts that kernels are compiled for, which takes seconds each
+
+
 @lru_cache(maxsize=1)
 def compiled() -> Any:
+    from torch._dynamo import config
     from torch.nn.attention.flex_attention import flex_attention
 
+    # Every layout is another kernel; beyond the limit, all pairs would be worked out in one piece.
+    config.recompile_limit = max(config.recompile_limit, 64)
     return torch.compile(flex_attention, dynamic=False)
+
+
+MET: set[tuple[Layout, torch.dtype]] = set()
+
+
+def worth_a_kernel(layout: Layout, kind: torch.dtype) -> bool:
+    """Whether a layout is among the first that came: texts of ever new lengths are gathered."""
+    if layout.size.block % 16:  # the kernel's smallest piece
+        return False
+    if (layout, kind) not in MET and len(MET) < MOST_KERNELS:
+        MET.add((layout, kind))
+    return (layout, kind) in MET
 
 
 def flexible(
