@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
+HOST = torch.device("cpu")  # where layouts are made and kept, whatever a model is counted on
+
+
 class Blocks(NamedTuple):
     """Which blocks of queries (rows) may look at which of keys: some of their pairs, or all."""
 
@@ -48,7 +51,7 @@ class Pattern:
         return (query >= 0) & (key >= 0)
 
     def blocks(self, size: Size) -> Blocks:
-        ones = torch.ones(1, size.blocks, size.blocks, dtype=torch.bool)
+        ones = torch.ones(1, size.blocks, size.blocks, dtype=torch.bool, device=HOST)
         return Blocks(ones, ones)
 
     def __or__(self, other: Pattern) -> Union:
@@ -70,7 +73,7 @@ class Pattern:
 
 def apart(size: Size) -> Tensor:
     """How many blocks lie between two, by number.  -> (1, N, N)"""
-    every = torch.arange(size.blocks)
+    every = torch.arange(size.blocks, device=HOST)
     return (every[:, None] - every)[None]
 
 
@@ -121,7 +124,7 @@ class Global(Pattern):
         return self.places, 0
 
     def blocks(self, size: Size) -> Blocks:
-        first = torch.arange(size.blocks) * size.block
+        first = torch.arange(size.blocks, device=HOST) * size.block
         some, whole = first < self.places, first + size.block <= self.places
         return Blocks(crossed(some), crossed(whole))
 
@@ -139,7 +142,7 @@ class Sinks(Pattern):
         return self.places, 0
 
     def blocks(self, size: Size) -> Blocks:
-        first = torch.arange(size.blocks) * size.block
+        first = torch.arange(size.blocks, device=HOST) * size.block
         some, whole = first < self.places, first + size.block <= self.places
         shape = (1, size.blocks, size.blocks)
         return Blocks(some.expand(shape), whole.expand(shape))
@@ -180,7 +183,7 @@ class GlobalBlocks(Pattern):
         return (block < self.first) | (block >= end)
 
     def blocks(self, size: Size) -> Blocks:
-        found = crossed(self.chosen(size, torch.arange(size.blocks)))
+        found = crossed(self.chosen(size, torch.arange(size.blocks, device=HOST)))
         return Blocks(found, found)
 
 
@@ -240,7 +243,7 @@ def drawn_blocks(pattern: RandomBlocks, size: Size) -> Tensor:
     away = every[:, None] - keys
     open_to = (np.abs(away) > pattern.beside) & (keys >= pattern.first)
     open_to &= (away > 0) if size.causal else (keys < AHEAD + 2 * every[:, None])
-    found = torch.zeros(size.heads, count, len(keys), dtype=torch.bool)
+    found = torch.zeros(size.heads, count, len(keys), dtype=torch.bool, device=HOST)
     for head in range(size.heads):
         lots = np.where(open_to, mixed(pattern.seed, head, every, keys), -1.0)
         best = np.argsort(-lots, 1, kind="stable")[:, : pattern.count]
@@ -313,7 +316,7 @@ class Layout:
 
     def mask(self, queries: Tensor | None = None) -> Tensor:
         """Which places may look at which, of all queries or of some.  -> (1, H or 1, T, S)"""
-        keys = torch.arange(self.length, device=None if queries is None else queries.device)
+        keys = torch.arange(self.length, device=HOST if queries is None else queries.device)
         return self.seen_from(keys if queries is None else queries, keys)
 
     def seen_from(self, queries: Tensor, keys: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .pattern import Layout
+from .pattern import HOST, Layout
 
 AT_ONCE = 2**25  # numbers of gathered keys held at a time: 128 MiB in float32
 DENSE = 4  # rows with so many times the usual number of blocks look at all keys at once
@@ -75,7 +75,7 @@ def gathered(
     if missing:
         q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
     blocks = [x.unflatten(2, (count, block)) for x in (q, k, v)]  # (B, H, N, block, K)
-    device = q.device if q.device.type != "meta" else torch.device("cpu")
+    device = q.device if q.device.type != "meta" else HOST
     known = None  # (B or 1, S) which places are real
     if mask is not None and mask.device.type != "meta":
         known = F.pad(mask[:, 0, 0], (0, missing))
@@ -84,7 +84,9 @@ def gathered(
     sparse, dense, places = plan(layout, device)
     found = []
     each = batch * heads * sparse.keys.shape[-1] * block * q.shape[-1]
-    for part in torch.arange(len(sparse.queries)).split(max(1, AT_ONCE // max(1, each))):
+    for part in torch.arange(len(sparse.queries), device=HOST).split(
+        max(1, AT_ONCE // max(1, each))
+    ):
         some = Rows(sparse.queries[part], sparse.keys[:, part], sparse.real[:, part], sparse.whole)
         found.append(look(blocks, layout, some, known, bias, scale, dropout))
     if len(dense):

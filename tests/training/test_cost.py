@@ -9,7 +9,7 @@ from regard.training.cost import count
 from regard.training.distil import DistilLoss
 from regard.training.loss import ClassLoss, TokenLoss
 from regard.training.settings import Settings
-from tests.toys import SMALL, random_batch
+from tests.toys import SMALL, random_batch, tokens
 
 SIZES = Sizes(500, 500, True)
 
@@ -50,3 +50,19 @@ def test_the_words_beside_a_class_count():
     beside = flops(ClassLoss(language=0.5), sizes=sizes, batch=batch)
     words, width = 8 * 31, SMALL["gpt"]["width"]
     assert beside - plain == pytest.approx(6 * words * width * 500, rel=0.05)
+
+
+def test_patterns_cost_the_blocks_that_are_worked_out():
+    """A token of a long text costs what one of a text twice as long does; with all, it grows."""
+
+    def each(pattern, length):
+        model = {"pattern": pattern, "block": 64, "reach": 128, "positions": length, "dropout": 0.0}
+        settings = MODELS["gpt"].Settings(64, 2, 2, **model)
+        ids = torch.zeros(1, length + 1, dtype=torch.long)
+        batch = tokens(ids, torch.tensor([[0, length]]))
+        made = count(lambda sizes: MODELS["gpt"](sizes, settings), SIZES, batch, TokenLoss())
+        return made.flops / length
+
+    for pattern in ("window", "bigbird"):
+        assert each(pattern, 4096) == pytest.approx(each(pattern, 2048), rel=0.1)
+    assert each("full", 4096) > 1.6 * each("full", 2048) > 3 * each("window", 2048)
