@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-
 HOST = torch.device("cpu")  # where layouts are made and kept, whatever a model is counted on
 
 
