@@ -42,9 +42,17 @@ from regard.corpora.shapes.generate import COLOURS
 from regard.models.glimpse import Glimpse, GlimpseSettings
 from regard.models.transformer import Transformer, TransformerSettings
 from regard.models.vit import ViT, ViTSettings
-from regard.parts.attention import Attention
+from regard.parts.attention import Attend, Attention
+from regard.parts.pattern import (
+    PATTERNS,
+    BlockWindow,
+    GlobalBlocks,
+    Pattern,
+    RandomBlocks,
+    laid_out,
+)
 from regard.parts.position import Sinusoid
-from regard.parts.score import SCORES
+from regard.parts.score import SCORES, ScaledDot
 from regard.see.compare import compare, read
 from regard.tasks.task import WritesText
 from regard.training.recipe import read as read_recipe
@@ -751,6 +759,54 @@ def cohort(all_of: Lectures) -> Found:
     }
 
 
+def masks(all_of: Lectures) -> Found:
+    """Random, window and global attention together (BigBird) cost what the length does, not its
+    square."""
+    from matplotlib.figure import Figure
+
+    block, lengths = 64, [1024, 4096, 16384, 65536]
+    drawn = {
+        "random": RandomBlocks(3, 1, 2),
+        "window": BlockWindow(1),
+        "global": GlobalBlocks(2),
+        "all three (BigBird)": PATTERNS["bigbird"](block, block, 0, 3),
+    }
+    chart = Figure(figsize=(11, 3), layout="constrained")
+    rows, shares = [["pairs a token compares", *(f"{n:,} tokens" for n in lengths)]], {}
+    for axes, (name, pattern) in zip(chart.subplots(1, 4), drawn.items(), strict=True):
+        axes.imshow(laid_out(pattern, block, 20 * block, 1, False).blocks.some[0], cmap="Blues")
+        axes.set_title(name, fontsize=9)
+        axes.set(xlabel="block of keys", ylabel="block of queries")
+    chart.savefig(PAGES / "masks.svg", metadata={"Date": None})
+    for name, pattern in {**drawn, "all of them": Pattern()}.items():
+        parts = [laid_out(pattern, block, n, 1, False).share for n in lengths]
+        shares[name] = [part * n for part, n in zip(parts, lengths, strict=True)]
+        rows.append([name, *(f"{pairs:,.0f}" for pairs in shares[name])])
+    took = []
+    for length in (4096, 8192):
+        q, k, v = (torch.randn(1, 12, length, 64) for _ in range(3))
+        layout = laid_out(drawn["all three (BigBird)"], block, length, 12, False)
+        for own in (layout, None):
+            seconds = []
+            for _ in range(3):
+                began = time.perf_counter()
+                Attend(ScaledDot(64))(q, k, v, layout=own)
+                seconds.append(time.perf_counter() - began)
+            took.append(sorted(seconds)[1])
+    rows.append(["", "", *(f"{b / a:.1f} times as quick" for a, b in (took[:2], took[2:])), ""])
+    rows[-1][0] = "one layer of 12 heads, 4,096 and 8,192 tokens, forward"
+    all_of.commands.append("python benchmarks/lectures.py masks")
+    big, whole = shares["all three (BigBird)"], shares["all of them"]
+    return {
+        "table": rows,
+        "seen": f"From {lengths[0]:,} to {lengths[-1]:,} tokens a token compares itself with "
+        f"{big[0]:,.0f} and {big[-1]:,.0f} others, where all look at all with {whole[0]:,.0f} and "
+        f"{whole[-1]:,.0f}; a layer over 8,192 tokens is {took[3] / took[2]:.1f} times as quick.",
+        "shown": big[-1] < 1.5 * big[1] and took[3] > took[2],
+        "pictures": ["masks.svg"],
+    }
+
+
 def draw_heads(name: str, look: Any) -> None:
     """Each head's weights beside the others'."""
     from matplotlib.figure import Figure
@@ -813,6 +869,7 @@ CLAIMS: dict[str, Callable[[Lectures], Found]] = {
     "patches": patches,
     "glimpses": glimpses,
     "cohort": cohort,
+    "masks": masks,
 }
 
 WORDS = [  # a word of the lectures, and where it is in the house
@@ -832,6 +889,7 @@ WORDS = [  # a word of the lectures, and where it is in the house
     ("position", "`parts/position.py`, `parts/relative.py`"),
     ("residual, layer norm", "`parts/norm.py`: `RESIDUALS`, `NORMS`"),
     ("mask", "`parts/mask.py`"),
+    ("BigBird: random, window, global", "`parts/pattern.py`: `PATTERNS`, `RandomBlocks`"),
     ("greedy, sampling, beam search", "`decode/`"),
     ("patch, Vision Transformer", "`models/vit.py`: `ViT`; `models/door.py`: `PatchDoor`"),
     ("places in a picture", "`parts/place.py`: `Learned`, `Relative`"),

@@ -77,7 +77,7 @@ class Attend(nn.Module):
             quick = padding and not self.plain and layout.share < MOST_SHARE
             if quick and isinstance(self.score, Dot) and not isinstance(bias, Tensor):
                 return in_blocks(q, k, v, self.score.scale, layout, mask, bias, dropout)
-            mask = masks.both(mask, layout.mask().to(q.device))
+            mask = masks.both(mask, layout.mask(q.device))
         bias = as_table(bias, torch.arange(q.shape[2], device=q.device), k.shape[2])
         if isinstance(self.score, Dot) and not self.plain:
             return fused(q, k, v, self.score.scale, mask, bias, causal, dropout)
@@ -117,7 +117,7 @@ class Attend(nn.Module):
             some = wanted[start : start + at_once]
             own = part_of(mask, some)
             if layout is not None:
-                may = layout.mask(some)
+                may = layout.seen_from(some, torch.arange(keys, device=q.device))
                 own = masks.both(own, may if whole or may.shape[1] == 1 else may[:, heads])
             elif given.get("causal"):
                 ahead = torch.arange(keys, device=q.device) <= (keys - queries + some)[:, None]
@@ -157,8 +157,9 @@ def in_blocks(
     bias: Callable[[Tensor], Tensor] | None,
     dropout: float,
 ) -> Tensor:
-    """Only the blocks that a pattern allows: by FlexAttention on a GPU, else by gathering."""
-    if q.is_cuda and not dropout and bias is None and worth_a_kernel(layout, q.dtype):
+    """Only the blocks that a pattern allows: by FlexAttention where a GPU answers, else by
+    gathering."""
+    if q.is_cuda and not torch.is_grad_enabled() and bias is None and worth_a_kernel(layout, q):
         return flexible(q, k, v, scale, layout, mask)
     return gathered(q, k, v, scale, layout, mask, bias, dropout)
 

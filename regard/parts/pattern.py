@@ -209,7 +209,7 @@ class RandomBlocks(Pattern):
         return Blocks(found, found)
 
     def on(self, size: Size, device: torch.device) -> Pattern:
-        return Drawn(self.table(size).to(device))
+        return drawn_on(self, size, device)
 
     def of_layer(self, layer: int) -> Pattern:
         return replace(self, seed=self.seed + 1000 * layer)
@@ -232,6 +232,12 @@ class Drawn(Pattern):
 
     def __hash__(self) -> int:
         return id(self)
+
+
+@lru_cache(maxsize=64)
+def drawn_on(pattern: RandomBlocks, size: Size, device: torch.device) -> Drawn:
+    """Kept, for nothing may be copied to a device while its work is captured."""
+    return Drawn(drawn_blocks(pattern, size).to(device))
 
 
 @lru_cache(maxsize=64)
@@ -313,10 +319,10 @@ class Layout:
         found = self.pattern.allows(self.size, head, query, key) & (head >= 0)
         return found & (key <= query) if self.size.causal else found
 
-    def mask(self, queries: Tensor | None = None) -> Tensor:
-        """Which places may look at which, of all queries or of some.  -> (1, H or 1, T, S)"""
-        keys = torch.arange(self.length, device=HOST if queries is None else queries.device)
-        return self.seen_from(keys if queries is None else queries, keys)
+    def mask(self, device: torch.device = HOST) -> Tensor:
+        """Which places may look at which.  -> (1, H or 1, T, S)"""
+        every = torch.arange(self.length, device=device)
+        return self.seen_from(every, every)
 
     def seen_from(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Which keys may be seen from some places, (T,) or (B, T).  -> (B or 1, H or 1, T, S)"""

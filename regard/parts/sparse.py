@@ -1,7 +1,8 @@
 """Attention that works out only the blocks that a pattern allows.
 
 `gathered` brings the keys of each block of queries together and runs anywhere; `flexible` is the
-same by torch's FlexAttention, on a GPU. Both equal the written-out path under the pattern's mask.
+same by torch's FlexAttention, where a GPU answers and does not learn. Both equal the written-out
+path under the pattern's mask.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Rows(NamedTuple):
     keys: Tensor  # (H or 1, R, M) which blocks each looks at; what fills up is not real
     real: Tensor  # (H or 1, R, M)
     whole: bool  # whether all of what they look at may be seen
+    filled: bool  # whether something only fills up
 
 
 class Plan(NamedTuple):
@@ -50,7 +52,8 @@ def plan(layout: Layout, device: torch.device) -> Plan:
     order = torch.argsort((~chosen).to(torch.uint8), dim=-1, stable=True)[..., :most]
     real = chosen.gather(-1, order)
     whole = bool((layout.blocks.all[:, rows] | ~chosen).all())
-    sparse = Rows(rows.to(device), order.to(device), real.to(device), whole)
+    filled = not bool(real.all())
+    sparse = Rows(rows.to(device), order.to(device), real.to(device), whole, filled)
     # Where each block of queries stands, once sparse and dense ones are put together.
     places = torch.cat((rows, dense.nonzero()[:, 0])).argsort()
     return Plan(sparse, dense.nonzero()[:, 0].to(device), places.to(device))
@@ -84,10 +87,12 @@ def gathered(
     sparse, dense, places = plan(layout, device)
     found = []
     each = batch * heads * sparse.keys.shape[-1] * block * q.shape[-1]
-    for part in torch.arange(len(sparse.queries), device=HOST).split(
-        max(1, AT_ONCE // max(1, each))
-    ):
-        some = Rows(sparse.queries[part], sparse.keys[:, part], sparse.real[:, part], sparse.whole)
+    at_once = max(1, AT_ONCE // max(1, each))
+    for first in range(0, len(sparse.queries), at_once):
+        part = slice(first, first + at_once)
+        some = sparse._replace(
+            queries=sparse.queries[part], keys=sparse.keys[:, part], real=sparse.real[:, part]
+        )
         found.append(look(blocks, layout, some, known, bias, scale, dropout))
     if len(dense):
         asks = (dense[:, None] * block + torch.arange(block, device=device)).flatten()
@@ -123,7 +128,7 @@ def allowed(layout: Layout, rows: Rows, known: Tensor | None) -> Tensor | None:
         may = may & layout.allows(heads, asks[None, :, :, None], seen[:, :, None])
     if known is not None:
         may = may & known[:, seen][:, :, :, None]
-    return may if known is not None or not rows.whole or not rows.real.all() else None
+    return may if known is not None or rows.filled or not rows.whole else None
 
 
 def added_at(bias: Callable[[Tensor], Tensor] | None, apart: Tensor) -> Tensor | None:
@@ -219,19 +224,21 @@ def compiled() -> Any:
 MET: set[tuple[Layout, torch.dtype]] = set()
 
 
-def worth_a_kernel(layout: Layout, kind: torch.dtype) -> bool:
+def worth_a_kernel(layout: Layout, q: Tensor) -> bool:
     """Whether a layout is among the first that came: texts of ever new lengths are gathered."""
-    if layout.size.block % 16:  # the kernel's smallest piece
+    if layout.size.block % 16 or q.shape[-1] < 16:  # the kernel's smallest piece
         return False
-    if (layout, kind) not in MET and len(MET) < MOST_KERNELS:
-        MET.add((layout, kind))
-    return (layout, kind) in MET
+    met = layout, q.dtype
+    if met not in MET and len(MET) < MOST_KERNELS:
+        MET.add(met)
+    return met in MET
 
 
 def flexible(
     q: Tensor, k: Tensor, v: Tensor, scale: float, layout: Layout, mask: Tensor | None
 ) -> Tensor:
-    """The same on a GPU, without dropout.  (B, H, S, K) each -> (B, H, S, K)"""
+    """The same on a GPU, without dropout and gradients: backward, its kernel has no pieces that
+    divide a block of 64.  (B, H, S, K) each -> (B, H, S, K)"""
     length, whole = q.shape[2], layout.size.blocks * layout.size.block
     if whole > length:
         q, k, v = (F.pad(x, (0, 0, 0, whole - length)) for x in (q, k, v))
@@ -255,10 +262,6 @@ def flexible(
 
 
 def tiles(block: int) -> dict[str, int]:
-    """What the kernel works on at once, forward and backward, which must divide a block."""
+    """What the kernel works on at once, which must divide a block."""
     side = min(64, block)
-    half = min(32, side)
-    return {
-        "BLOCK_M": side, "BLOCK_N": side, "BLOCK_M1": half, "BLOCK_N1": side, "BLOCK_M2": side,
-        "BLOCK_N2": half,
-    }  # fmt: skip
+    return {"BLOCK_M": side, "BLOCK_N": side}
