@@ -453,7 +453,7 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
     import torch
 
     from .tasks import TASKS
-    from .training.cost import estimate
+    from .training.cost import estimate, shown_share
     from .training.distil import make_loss
     from .training.recipe import read
 
@@ -465,6 +465,9 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
     if as_json:
         print(json.dumps(bill))
         return
+    every = bill.pop("everyday")
+    assert isinstance(every, dict)
+    bill |= {f"as {shown_share(share)}": name for name, share in every.items()}
     for name, value in bill.items():
         shown = (
             f"{value:,}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from ..errors import InputError
 from ..tasks.task import Shows
 from ..training.checkpoint import write_text
+from ..training.cost import shown_share
 from ..training.run import Run
 from . import capture, evidence
 
@@ -51,6 +52,7 @@ def write(run: Run) -> None:
         f"{bill['tokens_per_second']:,.0f} target tokens/s",
         f"- {bill['kwh']:.4g} kWh ({bill['kwh_method']}), {bill['co2e_grams']:.3g} g CO2e "
         f"at {bill['grams_per_kwh']:g} g/kWh",
+        *_everyday(bill),
         "",
         "## Use",
         "",
@@ -149,3 +151,12 @@ def _given(run: Run) -> object:
 def _json(path: Any) -> dict[str, object]:
     content: dict[str, object] = json.loads(path.read_text()) if path.is_file() else {}
     return content
+
+
+def _everyday(bill: Mapping[str, Any]) -> list[str]:
+    """The same beside what everybody knows; runs of before have none of it."""
+    told = [f"{shown_share(share)} {name}" for name, share in bill.get("everyday", {}).items()]
+    lines = [f"- as much CO2e as {'; '.join(told)} (Strubell et al. 2019)"] if told else []
+    if "price" in bill:
+        lines.append(f"- {bill['price']:,.2f} for the devices, at what train.price_per_hour says")
+    return lines

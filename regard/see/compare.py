@@ -16,6 +16,7 @@ import numpy as np
 from ..data.read import parse_json, read_json
 from ..errors import InputError, RunError
 from ..score.decisions import around
+from ..training.cost import FLIGHT, everyday, shown_share
 from .figure import plain
 from .save import save
 
@@ -63,6 +64,8 @@ class Entry:
             "kwh": b["kwh"],
             "kwh_method": b["kwh_method"],
             "co2e_grams": b["co2e_grams"],
+            "flights": everyday(b["co2e_grams"])[FLIGHT],
+            "price": b.get("price"),
             "device": b["device"],
             "by_length": s.get("by_length"),
             "by_length_unit": s.get("by_length_unit"),
@@ -90,6 +93,8 @@ class Comparison:
         def around(row: dict[str, Any]) -> str:
             return f"{row['interval'][0]} – {row['interval'][1]}" if row["interval"] else ""
 
+        priced = [("price", lambda row: _number(row["price"], ",.2f"))]
+        priced = priced if any(row["price"] is not None for row in self.rows()) else []
         return [
             ("run", lambda row: row["run"]),
             (self.headline, lambda row: f"{row[self.headline]}"),
@@ -101,6 +106,8 @@ class Comparison:
             ("FLOPs", lambda row: f"{row['flops']:.3g}"),
             ("kWh", lambda row: f"{row['kwh']:.3g}"),
             ("g CO2e", lambda row: f"{row['co2e_grams']:.3g}"),
+            ("CO2e as", lambda row: f"{shown_share(row['flights'])} a flight"),
+            *priced,
         ]
 
     def lengths(self) -> list[list[str]]:

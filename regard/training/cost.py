@@ -29,6 +29,34 @@ from .settings import Settings
 GPU_WATTS, CORE_WATTS = 700.0, 10.0
 
 
+# Grams of CO2e of everyday things (Strubell et al. 2019, table 1, from pounds).
+FLIGHT = "a flight from New York to San Francisco and back, one passenger"
+EVERYDAY = {
+    FLIGHT: 1_984 * 453.592,
+    "a year of an average human life": 11_023 * 453.592,
+    "a year of an American life": 36_156 * 453.592,
+    "a car over its lifetime, with fuel": 126_000 * 453.592,
+}
+
+
+def everyday(grams: float) -> dict[str, float]:
+    """As much CO2e as what part of each."""
+    return {name: grams / each for name, each in EVERYDAY.items()}
+
+
+def shown_share(share: float) -> str:
+    """0.5 as 1/2 of, 3 as 3.0 times: few see what 0.00002 of a flight is."""
+    if share >= 1:
+        return f"{share:,.1f} times"
+    return f"1/{1 / share:,.0f} of" if share > 0 else "0 of"
+
+
+def price(seconds: float, settings: Settings, devices: int = 1) -> dict[str, float]:
+    """What rented devices cost, where somebody said what an hour does."""
+    each = settings.price_per_hour
+    return {"price": round(devices * each * seconds / 3600, 4)} if each else {}
+
+
 @dataclass
 class Energy:
     """Kilowatt-hours, and how they are known."""
@@ -185,9 +213,17 @@ def estimate(
     device = pick(train.device)
     one = count(build, sizes, batch, loss)
     flops = one.flops * train.steps
-    rate = product_rate(device)
-    seconds = flops / (rate * USE)
+    rate = train.flops_per_second
+    method = f"at {rate / 1e12:.3g} TFLOP/s, as train.flops_per_second says"
+    if not rate:
+        reached = product_rate(device)
+        rate = reached * USE
+        method = (
+            f"at {USE:.0%} of {reached / 1e12:.3g} TFLOP/s, which a matrix product reaches here"
+        )
+    seconds = flops / rate
     kwh = stated_watts(device, train) * seconds / 3.6e6
+    grams = kwh * train.grams_per_kwh
     return {
         "parameters": one.parameters,
         "flops_per_step": one.flops,
@@ -195,11 +231,12 @@ def estimate(
         "memory_bytes": one.parameters * 16 + one.activations // train.accumulate,
         "memory_method": "weights, gradients and two moments in float32, and what backward keeps",
         "seconds": seconds,
-        "seconds_method": f"at {USE:.0%} of {rate / 1e12:.3g} TFLOP/s, which a "
-        "matrix product reaches here",
+        "seconds_method": method,
         "kwh": kwh,
         "kwh_method": f"estimated from {stated_watts(device, train):g} W",
-        "co2e_grams": kwh * train.grams_per_kwh,
+        "co2e_grams": grams,
+        "everyday": everyday(grams),
+        **price(seconds, train),
         "batch_rows": len(batch),
         "batch_columns": batch.asked.labels.shape[1],
     }
@@ -231,9 +268,11 @@ def bill(
     energy: Energy,
     settings: Settings,
     device: str,
+    devices: int = 1,
 ) -> dict[str, object]:
     """What a training took."""
     seconds = max(progress.seconds, 1e-9)
+    grams = energy.kwh * settings.grams_per_kwh
     return {
         "steps": progress.step,
         "target_tokens": progress.tokens,
@@ -247,8 +286,10 @@ def bill(
         "device": device,
         "kwh": energy.kwh,
         "kwh_method": energy.method,
-        "co2e_grams": energy.kwh * settings.grams_per_kwh,
+        "co2e_grams": grams,
         "grams_per_kwh": settings.grams_per_kwh,
+        "everyday": everyday(grams),
+        **price(progress.seconds, settings, devices),
     }
 
 

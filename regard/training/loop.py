@@ -323,8 +323,9 @@ class Training:
         flops = self.flops_a_token * self.progress.tokens
         name = device_name(self.device)
         bill = cost.bill(
-            self.progress, self.example.parameters, flops, self.peak, energy, self.settings, name
-        )
+            self.progress, self.example.parameters, flops, self.peak, energy, self.settings, name,
+            self.world.size,
+        )  # fmt: skip
         cost.write_bill(self.folder / "cost.json", bill, self.device)
         checkpoint.write_weights(self.folder / "model.safetensors", weights)
         (self.folder / BEST).unlink(missing_ok=True)

@@ -353,6 +353,8 @@ MAY_CHANGE = {
     "train.accumulate",
     "train.watts",
     "train.grams_per_kwh",
+    "train.price_per_hour",
+    "train.flops_per_second",
     "data.obtain",
 }
 

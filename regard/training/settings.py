@@ -101,3 +101,7 @@ class Settings:
         float, Ge(0), "power to estimate energy by where none can be read; 0: by device"
     ] = 0.0
     grams_per_kwh: Annotated[float, Ge(0), "CO2e of a kilowatt-hour where it is used"] = 445.0
+    price_per_hour: Annotated[float, Ge(0), "of a device that is rented; 0: none is told"] = 0.0
+    flops_per_second: Annotated[
+        float, Ge(0), "regard cost: to reckon with; 0: half of what a matrix product reaches here"
+    ] = 0.0

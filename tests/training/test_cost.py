@@ -5,9 +5,11 @@ import torch
 
 from regard.batch import Batch, Ids, Label, Sizes
 from regard.models import MODELS
-from regard.training.cost import count
-from regard.training.distil import DistilLoss
+from regard.tasks import TASKS
+from regard.training.cost import FLIGHT, count, estimate, everyday, price, shown_share
+from regard.training.distil import DistilLoss, make_loss
 from regard.training.loss import ClassLoss, TokenLoss
+from regard.training.recipe import read
 from regard.training.settings import Settings
 from tests.toys import SMALL, random_batch, tokens
 
@@ -66,3 +68,33 @@ def test_patterns_cost_the_blocks_that_are_worked_out():
     for pattern in ("window", "bigbird"):
         assert each(pattern, 4096) == pytest.approx(each(pattern, 2048), rel=0.1)
     assert each("full", 4096) > 1.6 * each("full", 2048) > 3 * each("window", 2048)
+
+
+def test_what_it_is_as_much_as():
+    """A return flight of one passenger is 1,984 pounds of CO2e, a car's lifetime 126,000."""
+    found = everyday(2 * 899_926.5)
+    assert found[FLIGHT] == pytest.approx(2, rel=1e-5)
+    assert min(found.values()) == pytest.approx(2 * 1984 / 126_000, rel=1e-5)
+    shown = [shown_share(share) for share in (2.0, 0.25, 1e-6, 0.0)]
+    assert shown == ["2.0 times", "1/4 of", "1/1,000,000 of", "0 of"]
+    assert price(7200, Settings(price_per_hour=2.5), 4) == {"price": 20.0}
+    assert price(7200, Settings()) == {}
+
+
+def test_the_tables_of_the_lecture():
+    """Eight P100s at 1,416 W and a centre that takes 1.58 times as much; base took twelve hours:
+    27 kWh, 26 pounds, 41 to 140 dollars; big took 84: 201 kWh, 192 pounds, 289 to 981 dollars
+    (Strubell et al. 2019, tables 3 and 4)."""
+    centre = ["train.watts=2237", "train.grams_per_kwh=432.7", "train.flops_per_second=22e12"]
+    for name, kwh, pounds, dollars in (
+        ("transformer-base", 27, 26, (41, 140)),
+        ("transformer-big", 201, 192, (289, 981)),
+    ):
+        recipe = read(name, [*centre, "train.price_per_hour=7.5"])
+        task = TASKS[recipe.task_kind]
+        batch = task.sample_batch(recipe.task, recipe.train.batch_tokens, recipe.sections)
+        loss = make_loss(task.loss, recipe.train, torch.device("meta"))
+        bill = estimate(recipe.build, recipe.usual_sizes(), recipe.train, batch, loss)
+        assert bill["kwh"] == pytest.approx(kwh, rel=0.5)
+        assert bill["co2e_grams"] / 453.592 == pytest.approx(pounds, rel=0.5)
+        assert dollars[0] < bill["price"] < dollars[1]
