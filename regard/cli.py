@@ -293,12 +293,28 @@ def see(
     examples: Annotated[
         int, typer.Option(min=0, help="validation examples that each head is scored on; 0: none")
     ] = 40,
+    field: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="what this token (or its number) depends on, layer by layer; .png, .svg or .json",
+        ),
+    ] = None,
 ) -> None:
     """What attends to what: a page with every layer and head, or a picture."""
     from . import terminal
     from .see.save import check_kind
 
     trained = _load(run, settings or [])
+    if field is not None:
+        from .see import field as fields
+
+        out = Path("field.png") if out == Path("see.html") else out
+        check_kind(out, fields.WRITERS)
+        depends = trained.field(text, field)
+        terminal.print_field(depends)
+        print(depends.save(out))
+        return
     if ablate:
         from dataclasses import replace
 

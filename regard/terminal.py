@@ -29,6 +29,7 @@ from .errors import InputError, RegardError
 from .see.card import told
 
 if TYPE_CHECKING:
+    from .see.field import Field
     from .see.run import Run
     from .training.events import Event
 
@@ -245,3 +246,20 @@ def counted(chunks: Iterator[list[str]], shown: bool) -> Iterator[list[str]]:
         for chunk in chunks:
             yield chunk
             bar.advance(task, len(chunk))
+
+
+def print_field(field: Field) -> None:
+    """The receptive field of a token, a line a layer."""
+    from .see.field import as_word
+
+    table = Table("into layer", "looked at", "what moves it most, by gradient", "by rollout")
+    for one in field.layers:
+        columns = []
+        for shares in (one.gradient, one.rollout):
+            best = sorted(range(len(shares)), key=lambda at: -shares[at])[:4]
+            columns.append(
+                ", ".join(f"{as_word(field.tokens[at])} {shares[at]:.2f}" for at in best)
+            )
+        count = f"{len(one.looked_at)} of {len(field.tokens)}"
+        table.add_row(str(one.layer + 1), count, *columns)
+    Console().print(f"What '{as_word(field.tokens[field.place])}' depends on", table, sep="\n")

@@ -15,6 +15,7 @@ from ..training.schedule import rate_at
 
 if TYPE_CHECKING:
     from .capture import AttentionReport, Look
+    from .field import Field
 
 
 def alignment(look: Look, path: Path) -> None:
@@ -176,6 +177,38 @@ def on_history(report: AttentionReport, path: Path) -> None:
     seen = [plain(last.columns[step * parts + 1]) for step in range(steps)]
     every[-1].set_xticks(range(steps), seen, fontsize=6, rotation=45, ha="right")
     write(chart, path)
+
+
+def tree(field: Field, path: Path) -> Path:
+    """The lecture's tree: a row of tokens a layer, the chosen one on top; lines to what is looked
+    at, and dots as large as what really moves it."""
+    from matplotlib.figure import Figure
+
+    count, depth = len(field.tokens), len(field.layers)
+    chart = Figure(figsize=(min(2 + 0.5 * count, 30), 1.6 + 1.1 * depth), layout="constrained")
+    axes = chart.add_subplot()
+    axes.plot(field.place, depth, "o", color="tab:blue", markersize=12)
+    above = [field.place]
+    for below, weights in zip(field.layers, field.weights, strict=True):
+        high = below.layer + 1
+        for i in above:
+            for j in below.looked_at:
+                strength = float(weights[i, j])
+                if i == j or strength >= field.threshold:
+                    wide, clear = 0.5 + 4 * strength, min(1.0, 0.25 + strength)
+                    ends = [i, j], [high, below.layer]
+                    axes.plot(*ends, color="tab:orange", linewidth=wide, alpha=clear)
+        most = max(max(below.gradient), 1e-9)
+        sizes = [8 + 140 * share / most for share in below.gradient]
+        axes.scatter(range(count), [below.layer] * count, s=sizes, color="tab:blue", zorder=3)
+        told = f"{len(below.looked_at)} of {count}"
+        axes.annotate(told, (count - 0.4, below.layer), fontsize=7, va="center")
+        above = below.looked_at
+    axes.set_xticks(range(count), [plain(token) for token in field.tokens], rotation=60, ha="right")
+    axes.set_yticks(range(depth + 1), [*(f"into layer {n + 1}" for n in range(depth)), "top"])
+    axes.tick_params(labelsize=7)
+    axes.set_xlim(-0.6, count + 1)
+    return write(chart, path)
 
 
 PARTS_OF_A_STEP = ("wished", "seen", "done")

@@ -13,6 +13,7 @@ from ..training.events import Event
 from ..training.folder import Hold
 from ..training.recipe import read
 from . import capture, card
+from . import field as fields
 
 
 class Run(runs.Run):
@@ -29,6 +30,10 @@ class Run(runs.Run):
     ) -> capture.AttentionReport:
         """What attends to what while this input is answered; in all layers and heads, or some."""
         return capture.look(self, source, target, layers, heads, most, decode)
+
+    def field(self, source: object, token: str | int, threshold: float = 0.1) -> fields.Field:
+        """What a token of an input depends on, layer by layer: its receptive field."""
+        return fields.field(self, source, token, threshold)
 
 
 def load(folder: str | Path, *overrides: str, device: str = "auto") -> Run:
