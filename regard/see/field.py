@@ -36,7 +36,7 @@ class Below:
     """What counts at the input of one layer."""
 
     layer: int  # from 0 on; what goes into it
-    looked_at: list[int]  # by weights of at least the threshold, of those above
+    looked_at: list[int]  # by those above, with a weight of at least the threshold in some head
     rollout: list[float]  # (T,) sum to one
     gradient: list[float]  # (T,) sum to one
 
@@ -49,7 +49,7 @@ class Field:
     place: int
     threshold: float
     layers: list[Below]  # from the top to the bottom
-    weights: list[NDArray[np.float32]]  # (T, T) each, of the same layers
+    weights: list[NDArray[np.float32]]  # (T, T) each, of the same layers: the largest of any head
 
     def data(self) -> dict[str, object]:
         rows = [
@@ -87,14 +87,15 @@ def field(run: Run, source: object, token: str | int, threshold: float = 0.1) ->
     place = placed(names, token)
     kind = f"{stack}.attention"
     report = capture.look(run, source, target or None)
-    weights = [look.weights.mean(0) for look in report.of(kind)][::-1]
+    looks = report.of(kind)[::-1]
+    weights = [look.weights.max(0) for look in looks]  # some head looks there
     moved = gradients(run, batch, stack, place)[::-1]
     layers, above, flow = [], {place}, np.eye(len(names))[place]
-    for number, (table, slopes) in enumerate(zip(weights, moved, strict=True)):
+    for look, table, slopes in zip(looks, weights, moved, strict=True):
         above = above | {int(j) for i in above for j in np.flatnonzero(table[i] >= threshold)}
-        flow = flow @ (0.5 * table + 0.5 * np.eye(len(names)))  # half of every vector stays itself
-        layer = len(weights) - 1 - number
-        layers.append(Below(layer, sorted(above), rounded(flow), rounded(slopes)))
+        mean = look.weights.mean(0)
+        flow = flow @ (0.5 * mean + 0.5 * np.eye(len(names)))  # half of every vector stays itself
+        layers.append(Below(look.layer, sorted(above), rounded(flow), rounded(slopes)))
     return Field(names, place, threshold, layers, weights)
 
 

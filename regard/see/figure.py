@@ -199,7 +199,7 @@ def tree(field: Field, path: Path) -> Path:
                     ends = [i, j], [high, below.layer]
                     axes.plot(*ends, color="tab:orange", linewidth=wide, alpha=clear)
         most = max(max(below.gradient), 1e-9)
-        sizes = [8 + 140 * share / most for share in below.gradient]
+        sizes = [8 + 140 * share / most if share > 0 else 0 for share in below.gradient]
         axes.scatter(range(count), [below.layer] * count, s=sizes, color="tab:blue", zorder=3)
         told = f"{len(below.looked_at)} of {count}"
         axes.annotate(told, (count - 0.4, below.layer), fontsize=7, va="center")
