@@ -300,12 +300,29 @@ def see(
             help="what this token (or its number) depends on, layer by layer; .png, .svg or .json",
         ),
     ] = None,
+    word: Annotated[
+        str | None,
+        typer.Option(
+            help="this word in the sentences of the file INPUT, a line each: its vectors by layer"
+        ),
+    ] = None,
 ) -> None:
     """What attends to what: a page with every layer and head, or a picture."""
     from . import terminal
     from .see.save import check_kind
 
     trained = _load(run, settings or [])
+    if word is not None:
+        from .data.read import lines
+        from .see import meaning as meanings
+
+        out = Path("word.png") if out == Path("see.html") else out
+        check_kind(out, meanings.WRITERS)
+        told = [line for line in lines(Path(text)) if line.strip()]
+        found_word = trained.meaning(word, told)
+        terminal.print_meaning(found_word)
+        print(found_word.save(out))
+        return
     if field is not None:
         from .see import field as fields
 

@@ -30,6 +30,7 @@ from .see.card import told
 
 if TYPE_CHECKING:
     from .see.field import Field
+    from .see.meaning import Meaning
     from .see.run import Run
     from .training.events import Event
 
@@ -263,3 +264,18 @@ def print_field(field: Field) -> None:
         count = f"{len(one.looked_at)} of {len(field.tokens)}"
         table.add_row(str(one.layer + 1), count, *columns)
     Console().print(f"What '{as_word(field.tokens[field.place])}' depends on", table, sep="\n")
+
+
+def print_meaning(found: Meaning) -> None:
+    """How far a word's vectors in several sentences are from each other, a line a layer."""
+    table = Table("vectors", "mean distance (1 - cosine)", "most alike", "least alike")
+    every, count = found.similarities(), len(found.sentences)
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    for layer, far in enumerate(found.apart()):
+        where = "at the top" if layer == len(every) - 1 else f"into layer {layer + 1}"
+        ordered = sorted(pairs, key=lambda pair: -every[layer][pair])
+        told = [
+            f"{i + 1} and {j + 1}: {every[layer][i, j]:.3f}" for i, j in (ordered[0], ordered[-1])
+        ]
+        table.add_row(where, f"{far:.4f}", *told)
+    Console().print(f"'{found.word}' in {count} sentences", table, sep="\n")

@@ -16,6 +16,7 @@ from ..training.schedule import rate_at
 if TYPE_CHECKING:
     from .capture import AttentionReport, Look
     from .field import Field
+    from .meaning import Meaning
 
 
 def alignment(look: Look, path: Path) -> None:
@@ -177,6 +178,31 @@ def on_history(report: AttentionReport, path: Path) -> None:
     seen = [plain(last.columns[step * parts + 1]) for step in range(steps)]
     every[-1].set_xticks(range(steps), seen, fontsize=6, rotation=45, ha="right")
     write(chart, path)
+
+
+def planes(found: Meaning, path: Path) -> Path:
+    """A word in several sentences: where its vectors lie, layer by layer, and how far apart."""
+    from matplotlib.figure import Figure
+
+    count = len(found.vectors)
+    across = min(count, 4)
+    down = -(-count // across)
+    chart = Figure(figsize=(3.6 * across, 3.3 * down), layout="constrained")
+    chart.suptitle(plain(f"'{found.word}' in {len(found.sentences)} sentences"), fontsize=10)
+    panels = chart.subplots(down, across, squeeze=False).flat
+    for layer, (axes, far) in enumerate(zip(panels, found.apart(), strict=False)):
+        places = found.plane(layer)
+        axes.scatter(*places.T, color="tab:blue")
+        for number, (x, y) in enumerate(places):
+            shown = found.sentences[number]
+            shown = shown if len(shown) <= 28 else shown[:27] + "…"
+            axes.annotate(plain(shown), (x, y), fontsize=6)
+        where = "at the top" if layer == count - 1 else f"into layer {layer + 1}"
+        axes.set_title(f"{where}: {far:.3f} apart", fontsize=8)
+        axes.margins(0.3)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    return write(chart, path)
 
 
 def tree(field: Field, path: Path) -> Path:

@@ -14,6 +14,7 @@ from ..training.folder import Hold
 from ..training.recipe import read
 from . import capture, card
 from . import field as fields
+from . import meaning as meanings
 
 
 class Run(runs.Run):
@@ -34,6 +35,10 @@ class Run(runs.Run):
     def field(self, source: object, token: str | int, threshold: float = 0.1) -> fields.Field:
         """What a token of an input depends on, layer by layer: its receptive field."""
         return fields.field(self, source, token, threshold)
+
+    def meaning(self, word: str, sentences: Sequence[str]) -> meanings.Meaning:
+        """One word in several sentences: its vectors, layer by layer."""
+        return meanings.meaning(self, word, sentences)
 
 
 def load(folder: str | Path, *overrides: str, device: str = "auto") -> Run:
