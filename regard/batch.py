@@ -327,9 +327,7 @@ class Learning(NamedTuple):
     discount: float = 1.0  # how much less the next reward counts
     support: float = 0.0  # actions less likely than this, beside the likeliest, are not considered
     least: int = 1  # nor are those that were recorded less often, where they are counted
-    prior: float = (
-        0.0  # made-up times that each action led to what is usual, where they are counted
-    )
+    prior: float = 0.0  # made-up times that each led to what is usual, where they are counted
     conservatism: float = 0.1  # how far what was not done is pressed down
     expectile: float = 0.7  # of recorded actions' values: 0.5 is their mean, 1 the best
 

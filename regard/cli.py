@@ -500,7 +500,6 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
         return
     every = bill.pop("everyday")
     assert isinstance(every, dict)
-    bill |= {f"as {shown_share(share)}": name for name, share in every.items()}
     for name, value in bill.items():
         shown = (
             f"{value:,}"
@@ -510,6 +509,8 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
             else value
         )
         print(f"{name:24} {shown}")
+    for name, share in every.items():
+        print(f"{'CO2e of ' + shown_share(share):24} {name}")
 
 
 # What several commands share.

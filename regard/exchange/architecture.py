@@ -79,6 +79,12 @@ def must(ok: bool, what: str) -> None:
         raise RunError(f"a model with {what} has no counterpart there, so it cannot be exported.")
 
 
+def looks_at_all(settings: object) -> None:
+    """Other kits know no patterns, or others."""
+    pattern = vars(settings).get("pattern", "full")
+    must(pattern == "full", f"model.pattern={pattern!r}")
+
+
 def must_be(settings: object, **values: object) -> None:
     """Settings that have no counterpart unless they are these."""
     for key, value in values.items():

@@ -27,7 +27,7 @@ from ..training.recipe import Recipe, resolve
 from ..training.run import Run
 from . import folder as folders
 from . import vocabulary
-from .architecture import Architecture, Config, shown, wanted
+from .architecture import Architecture, Config, looks_at_all, shown, wanted
 from .bert import BERT, DISTILBERT, ROBERTA
 from .gpt import GPT2, LLAMA
 from .marian import MARIAN, PEGASUS, in_halves
@@ -375,6 +375,7 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
     if model == "vit":
         return theirs_of_pictures(run, VIT if not settings.distilled else DEIT)
     check_reads_text(run)
+    looks_at_all(settings)
     text = texts_of(run)[-1]
     choices = {
         "bert": "distilbert"

@@ -15,6 +15,7 @@ from ..errors import RunError
 from ..tasks.task import Labels
 from ..training.checkpoint import write_text
 from ..training.run import Run
+from .architecture import looks_at_all
 from .folder import must_be_new
 from .hf import check_reads_text, texts_of, write_vocabulary
 
@@ -86,6 +87,7 @@ def write(run: Run, folder: Path) -> str:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise RunError("--to onnx needs its exporter; pip install 'regard[onnx]'.") from error
+    looks_at_all(run.model.settings)
     kind = kind_of(run)
     folder.mkdir(parents=True, exist_ok=True)
     rows, width = torch.export.Dim("rows", min=1, max=2**16), torch.export.Dim("width", min=2)

@@ -50,8 +50,10 @@ class Counted(NamedTuple):
         """Values as if every action had been taken some times more, to what is usual in its state:
         the best of many that were seldom tried is mostly luck.  (S, A) -> (S, A)"""
         prior = self.how.prior
+        if not prior:
+            return values
         usual = (self.policy * values).sum(1, keepdim=True)
-        return (self.counts * values + prior * usual) / (self.counts + prior).clamp_min(1e-12)
+        return (self.counts * values + prior * usual) / (self.counts + prior)
 
     @property
     def policy(self) -> Tensor:
@@ -77,7 +79,7 @@ def solved(records: Counted, worth: Callable[[Tensor], Tensor], sweeps: int) -> 
 def best_of(records: Counted, values: Tensor, supported: Tensor) -> Tensor:
     """What a state is worth by its best supported action; without one, by what was done there."""
     mean = (records.policy * values).sum(1)
-    values = records.held(values) if records.how.prior else values
+    values = records.held(values)
     best = values.masked_fill(~supported, float("-inf")).amax(1)
     return torch.where(supported.any(1), best, mean)
 
@@ -171,7 +173,7 @@ class TableModel(Model):
         """Count what is in the batches, and work the values out."""
         records = counted(batches, *self.counts.shape)
         values = LEARNERS[learner](records, records.counts >= records.how.least, self.settings)
-        values = records.held(values) if records.how.prior else values
+        values = records.held(values)
         with torch.no_grad():
             self.counts.copy_(records.counts.log().clamp_min(SELDOM))
             self.values.copy_(values)

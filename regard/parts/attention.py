@@ -73,11 +73,10 @@ class Attend(nn.Module):
     ) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         if layout is not None:
-            padding = mask is None or mask.shape[-2] == 1
-            quick = padding and not self.plain and layout.share < MOST_SHARE
-            if quick and isinstance(self.score, Dot) and not isinstance(bias, Tensor):
-                return in_blocks(q, k, v, self.score.scale, layout, mask, bias, dropout)
-            mask = masks.both(mask, layout.mask(q.device))
+            # Layouts are made once and kept, which a compiler does not see.
+            plainly = torch.compiler.disable(self.by_layout)
+            found: Tensor = plainly(q, k, v, mask, bias, layout, dropout)
+            return found
         bias = as_table(bias, torch.arange(q.shape[2], device=q.device), k.shape[2])
         if isinstance(self.score, Dot) and not self.plain:
             return fused(q, k, v, self.score.scale, mask, bias, causal, dropout)
@@ -85,6 +84,23 @@ class Attend(nn.Module):
         if v.shape[1] != q.shape[1]:
             v = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
         return weights @ v
+
+    def by_layout(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        bias: Bias | None,
+        layout: Layout,
+        dropout: float,
+    ) -> Tensor:
+        """In blocks where that leaves most of them out, else all of it under a mask."""
+        padding = mask is None or mask.shape[-2] == 1
+        quick = padding and not self.plain and layout.share < MOST_SHARE
+        if quick and isinstance(self.score, Dot) and not isinstance(bias, Tensor):
+            return in_blocks(q, k, v, self.score.scale, layout, mask, bias, dropout)
+        return self.forward(q, k, v, masks.both(mask, layout.mask(q.device)), bias)
 
     def zero_heads(self, result: Any, heads: list[int]) -> Any:
         """The same result with nothing from some heads."""
@@ -159,7 +175,8 @@ def in_blocks(
 ) -> Tensor:
     """Only the blocks that a pattern allows: by FlexAttention where a GPU answers, else by
     gathering."""
-    if q.is_cuda and not torch.is_grad_enabled() and bias is None and worth_a_kernel(layout, q):
+    answers = q.is_cuda and not torch.is_grad_enabled()
+    if answers and bias is None and worth_a_kernel(layout, q, k, mask):
         return flexible(q, k, v, scale, layout, mask)
     return gathered(q, k, v, scale, layout, mask, bias, dropout)
 
@@ -260,6 +277,9 @@ class Attention(nn.Module):
         if memory is not None or self.pattern is None:
             return self.join(self.attend(q, k, v, mask, bias, causal))
         layout = laid_out(self.pattern, self.block, q.shape[2], self.heads, causal)
+        if positions is not None and positions.dim() == 2:  # several texts, each by itself
+            own = layout.seen_from(positions, positions[:, None, None])
+            return self.join(self.attend(q, k, v, masks.both(mask, own), bias))
         return self.join(self.attend(q, k, v, mask, bias, False, layout))
 
     def step(self, query: Tensor, slot: Slot) -> Tensor:

@@ -123,8 +123,7 @@ class Global(Pattern):
         return self.places, 0
 
     def blocks(self, size: Size) -> Blocks:
-        first = torch.arange(size.blocks, device=HOST) * size.block
-        some, whole = first < self.places, first + size.block <= self.places
+        some, whole = first_blocks(size, self.places)
         return Blocks(crossed(some), crossed(whole))
 
 
@@ -141,10 +140,15 @@ class Sinks(Pattern):
         return self.places, 0
 
     def blocks(self, size: Size) -> Blocks:
-        first = torch.arange(size.blocks, device=HOST) * size.block
-        some, whole = first < self.places, first + size.block <= self.places
+        some, whole = first_blocks(size, self.places)
         shape = (1, size.blocks, size.blocks)
         return Blocks(some.expand(shape), whole.expand(shape))
+
+
+def first_blocks(size: Size, places: int) -> tuple[Tensor, Tensor]:
+    """Which blocks hold some of the first places, and which hold nothing else.  -> (N,) each"""
+    first = torch.arange(size.blocks, device=HOST) * size.block
+    return first < places, first + size.block <= places
 
 
 def crossed(chosen: Tensor) -> Tensor:
@@ -227,11 +231,8 @@ class Drawn(Pattern):
     def blocks(self, size: Size) -> Blocks:
         return Blocks(self.table, self.table)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+    # Each is its own: what a pattern is made of says nothing of its table.
+    __hash__, __eq__ = object.__hash__, object.__eq__
 
 
 @lru_cache(maxsize=64)
@@ -332,18 +333,23 @@ class Layout:
 
     @property
     def blocks(self) -> Blocks:
-        return blocks_of(self)
+        return laid_out_blocks(self.pattern, self.size)
 
     @property
     def share(self) -> float:
         """Of all pairs of blocks, how many are worked out."""
-        return float(self.blocks.some.float().mean())
+        return share_of(self.pattern, self.size)
 
 
-@lru_cache(maxsize=64)
-def blocks_of(layout: Layout) -> Blocks:
-    found = layout.pattern.blocks(layout.size)
-    return found & Causal().blocks(layout.size) if layout.size.causal else found
+@lru_cache(maxsize=256)
+def laid_out_blocks(pattern: Pattern, size: Size) -> Blocks:
+    found = pattern.blocks(size)
+    return found & Causal().blocks(size) if size.causal else found
+
+
+@lru_cache(maxsize=256)
+def share_of(pattern: Pattern, size: Size) -> float:
+    return float(laid_out_blocks(pattern, size).some.float().mean())
 
 
 def laid_out(pattern: Pattern, block: int, length: int, heads: int, causal: bool) -> Layout:
@@ -368,11 +374,17 @@ def sliding(block: int, reach: int, places: int, random: int) -> Pattern:
     return Window(reach) | Sinks(places) if places else Window(reach)
 
 
+def dilated(block: int, reach: int, places: int, random: int) -> Pattern:
+    """Every second place as far as twice the reach, and all that are very near."""
+    far = Window(reach, 2) | Window(max(1, block // 2))
+    return far | Sinks(places) if places else far
+
+
 # Each of: places in a block, reach to each side, places that all see, random blocks of a row.
 PATTERNS: dict[str, Callable[[int, int, int, int], Pattern]] = {
     "full": lambda block, reach, places, random: Pattern(),
     "window": sliding,
-    "dilated": lambda block, reach, places, random: Window(reach, 2) | Window(block // 2),
+    "dilated": dilated,
     "longformer": longformer,
     "bigbird": bigbird,
 }

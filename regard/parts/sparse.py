@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .pattern import HOST, Layout
+from .pattern import HOST, Layout, Pattern, Size, laid_out_blocks
 
 AT_ONCE = 2**25  # numbers of gathered keys held at a time: 128 MiB in float32
 DENSE = 4  # rows with so many times the usual number of blocks look at all keys at once
@@ -40,9 +40,14 @@ class Plan(NamedTuple):
     places: Tensor  # (N,) where each block of queries stands among the first and then the second
 
 
-@lru_cache(maxsize=64)
 def plan(layout: Layout, device: torch.device) -> Plan:
-    some = layout.blocks.some  # (H or 1, N, N)
+    return planned(layout.pattern, layout.size, device)
+
+
+@lru_cache(maxsize=256)
+def planned(pattern: Pattern, size: Size, device: torch.device) -> Plan:
+    blocks = laid_out_blocks(pattern, size)
+    some = blocks.some  # (H or 1, N, N)
     counts = some.sum(-1).amax(0)  # (N,)
     dense = counts > DENSE * counts.float().median().clamp_min(1)
     rows = (~dense).nonzero()[:, 0]
@@ -51,7 +56,7 @@ def plan(layout: Layout, device: torch.device) -> Plan:
     # Those that are looked at come first, in their order.
     order = torch.argsort((~chosen).to(torch.uint8), dim=-1, stable=True)[..., :most]
     real = chosen.gather(-1, order)
-    whole = bool((layout.blocks.all[:, rows] | ~chosen).all())
+    whole = bool((blocks.all[:, rows] | ~chosen).all())
     filled = not bool(real.all())
     sparse = Rows(rows.to(device), order.to(device), real.to(device), whole, filled)
     # Where each block of queries stands, once sparse and dense ones are put together.
@@ -194,7 +199,7 @@ def block_mask(layout: Layout, device: torch.device) -> Any:
 
     def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
         order = torch.argsort((~chosen).to(torch.uint8), dim=-1, stable=True)
-        counts, order = chosen.sum(-1), order
+        counts = chosen.sum(-1)
         return counts[None].to(device, torch.int32), order[None].to(device, torch.int32)
 
     # What was drawn must be on the device before the kernel is compiled.
@@ -208,7 +213,7 @@ def block_mask(layout: Layout, device: torch.device) -> Any:
     )
 
 
-MOST_KERNELS = 16  # layouts that kernels are compiled for, which takes seconds each
+MOST_KERNELS = 32  # shapes that kernels are compiled for, which takes seconds each
 
 
 @lru_cache(maxsize=1)
@@ -221,14 +226,15 @@ def compiled() -> Any:
     return torch.compile(flex_attention, dynamic=False)
 
 
-MET: set[tuple[Layout, torch.dtype]] = set()
+MET: set[tuple[object, ...]] = set()
 
 
-def worth_a_kernel(layout: Layout, q: Tensor) -> bool:
-    """Whether a layout is among the first that came: texts of ever new lengths are gathered."""
-    if layout.size.block % 16 or q.shape[-1] < 16:  # the kernel's smallest piece
+def worth_a_kernel(layout: Layout, q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
+    """Whether a shape is among the first that came: texts of ever new lengths are gathered."""
+    block = layout.size.block
+    if block < 16 or block & (block - 1) or q.shape[-1] < 16:  # the kernel's pieces
         return False
-    met = layout, q.dtype
+    met = layout, q.shape, k.shape[1], q.dtype, mask is None
     if met not in MET and len(MET) < MOST_KERNELS:
         MET.add(met)
     return met in MET

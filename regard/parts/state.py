@@ -124,9 +124,7 @@ class Cache:
 
     def pieces(self, count: int) -> list[int]:
         """How many of so many new tokens can be taken at once, one after the other."""
-        if self.rolling is None or (
-            self.used is not None and self.held(self.used + count) == self.used + count
-        ):
+        if self.rolling is None:
             return [count]
         first = min(count, self.rolling.room - self.used) if self.used is not None else 0
         whole, rest = divmod(count - first, PIECE)
@@ -184,10 +182,11 @@ class Cache:
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` tokens."""
+        assert self.rolling is None or count <= PIECE, f"{count} tokens are no longer to be had"
         self.advance(-count)
 
     def remember(self, count: int) -> None:
-        """Nothing is lost before `rewind`: a cache keeps it all."""
+        """Nothing is lost before `rewind`: a cache keeps it all, or enough of it."""
 
     @property
     def rows(self) -> int:

@@ -16,6 +16,7 @@ Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 RIDGE = 1.0  # as many made-up steps of no value hold each number back
 ENOUGH = 1e-5
+SWEEPS = 1000  # after which visits are counted as they are: of a text without end they have no sum
 
 
 class Records(NamedTuple):
@@ -137,7 +138,7 @@ def evaluated(records: Records, states: States, weights: Array, sweeps: int) -> 
 
 
 def visits(
-    records: Records, ids: Whole, count: int, weights: Array, first: NDArray[np.bool_], sweeps: int
+    records: Records, ids: Whole, count: int, weights: Array, first: NDArray[np.bool_]
 ) -> Array:
     """How much oftener the policy comes to the state of each step than the records did, as far as
     steps with a weight tell; 1 where they say nothing.  -> (N,)
@@ -156,7 +157,7 @@ def visits(
     discounts = records.discount**since
     began = np.bincount(ids[first], weights[first], count)
     often = began
-    for _ in range(sweeps):
+    for _ in range(SWEEPS):
         goes_on = np.where(records.ends, 0.0, records.discount * taken * often[ids])
         before, often = often, began + np.bincount(after, goes_on, count)
         if np.abs(often - before).sum() <= ENOUGH * began.sum():

@@ -101,8 +101,8 @@ class Judged:
         assert self.ids is not None
         first = np.zeros(len(self.ids), np.bool_)
         first[self.starts] = True
-        count, sweeps = int(self.ids.max()) + 1, int(self.lengths.max()) + 1
-        return visits(self.records, self.ids, count, counts[self.rows], first, sweeps)
+        count = int(self.ids.max()) + 1
+        return visits(self.records, self.ids, count, counts[self.rows], first)
 
     def crossed(self, told: Callable[[Array], Array]) -> Array:
         """What is told of each step by the other half of the histories: what puts an estimate right

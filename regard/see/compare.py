@@ -90,7 +90,7 @@ class Comparison:
     def columns(self) -> list[tuple[str, Callable[[dict[str, object]], str]]]:
         """Heads of the table, and what stands under each."""
 
-        def around(row: dict[str, Any]) -> str:
+        def interval(row: dict[str, Any]) -> str:
             return f"{row['interval'][0]} – {row['interval'][1]}" if row["interval"] else ""
 
         priced = [("price", lambda row: _number(row["price"], ",.2f"))]
@@ -98,7 +98,7 @@ class Comparison:
         return [
             ("run", lambda row: row["run"]),
             (self.headline, lambda row: f"{row[self.headline]}"),
-            ("95 % interval", around),
+            ("95 % interval", interval),
             ("parameters", lambda row: f"{row['parameters']:,}"),
             ("training s", lambda row: f"{row['training_seconds']:,.0f}"),
             ("training tokens/s", lambda row: f"{row['training_tokens_per_second']:,.0f}"),
@@ -139,10 +139,11 @@ class Comparison:
         found = []
         for name, other in zip(names[1:], others, strict=True):
             one, two = (scores.get("value_draws") for scores in (best, other))
-            if not one or not two or len(one) != len(two):  # type: ignore[arg-type]
+            known = all("value_degrees" in scores for scores in (best, other))
+            if not known or not one or not two or len(one) != len(two):  # type: ignore[arg-type]
                 continue
             more = float(best["value"]) - float(other["value"])  # type: ignore[arg-type]
-            degrees = min(float(scores.get("value_degrees", 1)) for scores in (best, other))  # type: ignore[arg-type]
+            degrees = min(float(scores["value_degrees"]) for scores in (best, other))  # type: ignore[arg-type]
             low, high = around(more, np.array(one) - np.array(two), degrees)
             found.append(
                 f"{names[0]} is worth {more:+.4f} more than {name} (95 %: {low:+.4f} – "

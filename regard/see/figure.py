@@ -184,24 +184,27 @@ def planes(found: Meaning, path: Path) -> Path:
     """A word in several sentences: where its vectors lie, layer by layer, and how far apart."""
     from matplotlib.figure import Figure
 
-    count = len(found.vectors)
+    count, told = len(found.vectors), found.sentences
     across = min(count, 4)
     down = -(-count // across)
-    chart = Figure(figsize=(3.6 * across, 3.3 * down), layout="constrained")
-    chart.suptitle(plain(f"'{found.word}' in {len(found.sentences)} sentences"), fontsize=10)
-    panels = chart.subplots(down, across, squeeze=False).flat
+    tall = 2.6 * down + 0.17 * len(told)
+    chart = Figure(figsize=(2.8 * across, tall + 0.5), layout="constrained")
+    chart.suptitle(plain(f"'{found.word}' in {len(told)} sentences"), fontsize=10)
+    panels = list(chart.subplots(down, across, squeeze=False).flat)
     for layer, (axes, far) in enumerate(zip(panels, found.apart(), strict=False)):
         places = found.plane(layer)
-        axes.scatter(*places.T, color="tab:blue")
-        for number, (x, y) in enumerate(places):
-            shown = found.sentences[number]
-            shown = shown if len(shown) <= 28 else shown[:27] + "…"
-            axes.annotate(plain(shown), (x, y), fontsize=6)
+        axes.scatter(*places.T, s=120, color="tab:orange", alpha=0.5)
+        for number, (x, y) in enumerate(places, 1):
+            axes.annotate(str(number), (x, y), fontsize=8, ha="center", va="center")
         where = "at the top" if layer == count - 1 else f"into layer {layer + 1}"
         axes.set_title(f"{where}: {far:.3f} apart", fontsize=8)
         axes.margins(0.3)
         axes.set_xticks([])
         axes.set_yticks([])
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    named = [plain(f"{n}: {s if len(s) <= 80 else s[:79] + '…'}") for n, s in enumerate(told, 1)]
+    chart.supxlabel("\n".join(named), fontsize=7, ha="left", x=0.02)
     return write(chart, path)
 
 

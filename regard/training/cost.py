@@ -45,9 +45,11 @@ def everyday(grams: float) -> dict[str, float]:
 
 
 def shown_share(share: float) -> str:
-    """0.5 as 1/2 of, 3 as 3.0 times: few see what 0.00002 of a flight is."""
+    """0.01 as 1/100 of, 3 as 3.0 times: few see what 0.00002 of a flight is."""
     if share >= 1:
         return f"{share:,.1f} times"
+    if share >= 0.1:
+        return f"{share:.2f} of"
     return f"1/{1 / share:,.0f} of" if share > 0 else "0 of"
 
 

@@ -482,6 +482,16 @@ def test_what_has_no_counterpart_is_said(tmp_path, trained):
         write(strange, tmp_path / "out")
 
 
+@pytest.mark.parametrize("to", ["hf", "ctranslate2", "onnx"])
+def test_a_pattern_is_not_left_behind(tmp_path, trained, to):
+    """Elsewhere all would look at all, and answer otherwise."""
+    windowed = regard.load(trained.folder)
+    windowed.model.settings = replace(windowed.model.settings, pattern="window")
+    with pytest.raises(RunError, match="model.pattern='window' has no counterpart there"):
+        WRITERS[to](windowed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def small(tmp_path, *options, recipe="gpt-classify"):
     return regard.train(
         recipe, "train.steps=2", "train.evaluate_every=2", "model.width=32", "model.depth=1",

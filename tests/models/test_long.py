@@ -7,9 +7,9 @@ import transformers
 
 from regard.batch import Nothing, Sizes
 from regard.models.bert import BERT, BERTSettings
-from regard.parts.pattern import BlockWindow, Drawn, GlobalBlocks, Union, Window
+from regard.parts.pattern import PATTERNS, BlockWindow, Drawn, GlobalBlocks, Union, Window
 from regard.parts.state import Rolling
-from tests.toys import random_batch, small_model, start, texts
+from tests.toys import random_batch, small_model, start, texts, tokens
 
 BLOCK, LENGTH, HEADS, SIZE = 4, 56, 2, 30
 
@@ -176,3 +176,16 @@ def test_memory_does_not_grow_with_what_is_written():
             logits, state = model.step(last, state)
             last = logits.argmax(-1)
     assert state.past.keys.shape[3] <= model.kept < 200 and state.length >= 400
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_texts_side_by_side_are_read_as_each_alone(name):
+    """Documents in one row: each has its own first places, and its own blocks."""
+    long = {"pattern": name, "reach": 3, "block": 4, "first_places": 2, "random_blocks": 1}
+    model = small_model("gpt", **long)
+    ids = torch.randint(4, 24, (1, 31))
+    documents = torch.tensor([[1] * 13 + [2] * 17])
+    with torch.no_grad():
+        both = model(tokens(ids, torch.tensor([[0, 30]]), documents))
+        second = model(tokens(ids[:, 13:], torch.tensor([[0, 17]])))
+    torch.testing.assert_close(both[:, 13:], second, atol=1e-5, rtol=1e-5)

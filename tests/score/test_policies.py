@@ -193,6 +193,16 @@ def test_visits_are_how_much_oftener_a_policy_comes_to_a_state():
     assert apart["mdr"] < apart["dr"] < apart["wis"]
 
 
+def test_the_records_own_policy_comes_as_often():
+    """However short histories are beside how long a state may lead to itself."""
+    judged = recorded(300, policy=BEHAVIOUR)
+    counted = np.zeros((STATES, ACTIONS))
+    np.add.at(counted, (judged.ids, judged.actions), 1)
+    own = (counted / counted.sum(1, keepdims=True))[judged.ids]
+    plain = replace(judged, policy=own, discount=1.0)
+    np.testing.assert_allclose(plain.visited(np.ones(300)), 1, atol=1e-3)
+
+
 def test_what_remembers_has_no_count_of_states():
     judged = recorded(50)
     assert "mdr" in estimates(judged)

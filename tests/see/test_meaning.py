@@ -14,8 +14,8 @@ from regard.see.meaning import Meaning, pieces_of
 def reader(tmp_path_factory):
     """An encoder whose places are not told, so that only neighbours tell words apart."""
     settings = [
-        "train.steps=60", "train.rate=0.01", "model.width=32", "model.heads=4", "model.depth=2", "data.test=",
-        "data.valid=", "train.device=cpu", "model.position=none",
+        "train.steps=60", "train.rate=0.01", "model.width=32", "model.heads=4", "model.depth=2",
+        "data.test=", "data.valid=", "train.device=cpu", "model.position=none",
     ]  # fmt: skip
     return regard.train("classify-demo", *settings, run=tmp_path_factory.mktemp("word") / "run")
 

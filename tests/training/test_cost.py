@@ -75,8 +75,8 @@ def test_what_it_is_as_much_as():
     found = everyday(2 * 899_926.5)
     assert found[FLIGHT] == pytest.approx(2, rel=1e-5)
     assert min(found.values()) == pytest.approx(2 * 1984 / 126_000, rel=1e-5)
-    shown = [shown_share(share) for share in (2.0, 0.25, 1e-6, 0.0)]
-    assert shown == ["2.0 times", "1/4 of", "1/1,000,000 of", "0 of"]
+    shown = [shown_share(share) for share in (2.0, 0.97, 0.25, 0.01, 1e-6, 0.0)]
+    assert shown == ["2.0 times", "0.97 of", "0.25 of", "1/100 of", "1/1,000,000 of", "0 of"]
     assert price(7200, Settings(price_per_hour=2.5), 4) == {"price": 20.0}
     assert price(7200, Settings()) == {}
 
