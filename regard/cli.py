@@ -276,6 +276,9 @@ def predict(
         first += len(chunk)
 
 
+SEEN = Path("see.html")
+
+
 @app.command()
 def see(
     run: RunFolder,
@@ -284,9 +287,7 @@ def see(
     target: Annotated[
         str | None, typer.Option(help="look at this answer instead of the model's own")
     ] = None,
-    out: Annotated[Path, typer.Option(help="see.html, .png, .svg, .pdf or .json")] = Path(
-        "see.html"
-    ),
+    out: Annotated[Path, typer.Option(help="see.html, .png, .svg, .pdf or .json")] = SEEN,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="silence one head at a time, and score without it")
     ] = False,
@@ -313,24 +314,10 @@ def see(
 
     trained = _load(run, settings or [])
     if word is not None:
-        from .data.read import lines
-        from .see import meaning as meanings
-
-        out = Path("word.png") if out == Path("see.html") else out
-        check_kind(out, meanings.WRITERS)
-        told = [line for line in lines(Path(text)) if line.strip()]
-        found_word = trained.meaning(word, told)
-        terminal.print_meaning(found_word)
-        print(found_word.save(out))
+        _see_word(trained, Path(text), word, out)
         return
     if field is not None:
-        from .see import field as fields
-
-        out = Path("field.png") if out == Path("see.html") else out
-        check_kind(out, fields.WRITERS)
-        depends = trained.field(text, field)
-        terminal.print_field(depends)
-        print(depends.save(out))
+        _see_field(trained, text, field, out)
         return
     if ablate:
         from dataclasses import replace
@@ -511,6 +498,33 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
         print(f"{name:24} {shown}")
     for name, share in every.items():
         print(f"{'CO2e of ' + shown_share(share):24} {name}")
+
+
+def _see_word(trained: Run, path: Path, word: str, out: Path) -> None:
+    """One word in the sentences of a file."""
+    from . import terminal
+    from .data.read import lines
+    from .see.meaning import WRITERS
+    from .see.save import check_kind
+
+    out = Path("word.png") if out == SEEN else out
+    check_kind(out, WRITERS)
+    found = trained.meaning(word, [line for line in lines(path) if line.strip()])
+    terminal.print_meaning(found)
+    print(found.save(out))
+
+
+def _see_field(trained: Run, text: str, token: str, out: Path) -> None:
+    """What a token depends on."""
+    from . import terminal
+    from .see.field import WRITERS
+    from .see.save import check_kind
+
+    out = Path("field.png") if out == SEEN else out
+    check_kind(out, WRITERS)
+    found = trained.field(text, token)
+    terminal.print_field(found)
+    print(found.save(out))
 
 
 # What several commands share.

@@ -14,6 +14,7 @@ from .architecture import (
     Architecture,
     Config,
     activation,
+    must,
     must_be,
     number,
     their_activation,
@@ -114,10 +115,7 @@ def llama_settings(config: Config, names: set[str]) -> GPTSettings:
     wanted(config, "mlp_bias", False)
     wanted(config, "hidden_act", "silu")
     turning = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if turning.get("rope_type", turning.get("type", "default")) != "default":
-        raise RunError(
-            f"config.json: rotary positions must not be scaled to be imported, but are ({turning})."
-        )
+    stretch, factor = stretched(config, turning)
     width, heads = number(config, "hidden_size"), number(config, "num_attention_heads")
     wanted(config, "head_dim", width // heads, None)
     shared = number(config, "num_key_value_heads", heads)
@@ -132,12 +130,46 @@ def llama_settings(config: Config, names: set[str]) -> GPTSettings:
         position="rotary",
         positions=number(config, "max_position_embeddings"),
         rotary_base=float(turning.get("rope_theta") or config.get("rope_theta") or 10000.0),
+        rotary_stretch=stretch,
+        rotary_factor=factor,
         norm="rms",
         epsilon=number(config, "rms_norm_eps", 1e-6),
         feedforward="gated-silu",
         bias=False,
         tie=tied(config, names, False),
     )
+
+
+STRETCHED = ("linear", "yarn")  # which both have; YaRN with its own constants
+
+
+def stretched(config: Config, turning: Config) -> tuple[str, float]:
+    """How rotary positions are stretched, and how far."""
+    kind = turning.get("rope_type", turning.get("type", "default"))
+    if kind == "default":
+        return "none", 1.0
+    usual = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
+    own = {name for name, value in usual.items() if turning.get(name, value) != value}
+    own |= {name for name in ("attention_factor", "mscale", "mscale_all_dim") if turning.get(name)}
+    places, factor = number(config, "max_position_embeddings"), turning.get("factor")
+    learned = turning.get("original_max_position_embeddings")
+    whole = kind != "yarn" or (factor and learned and places == round(float(factor) * learned))
+    if kind not in STRETCHED or own or not factor or not whole:
+        raise RunError(
+            f"config.json: rotary positions may be stretched by {' or '.join(STRETCHED)}, with the "
+            f"usual constants and factor times as many as were learned, but are ({turning})."
+        )
+    return str(kind), float(factor)
+
+
+def stretch_config(s: GPTSettings) -> Config:
+    if s.rotary_stretch == "none":
+        return {}
+    must(s.rotary_stretch in STRETCHED, f"model.rotary_stretch={s.rotary_stretch!r}")
+    told: Config = {"rope_type": s.rotary_stretch, "factor": s.rotary_factor}
+    if s.rotary_stretch == "yarn":
+        told["original_max_position_embeddings"] = round(s.positions / s.rotary_factor)
+    return {"rope_parameters": {**told, "rope_theta": s.rotary_base}}
 
 
 def llama_config(s: GPTSettings) -> Config:
@@ -153,6 +185,7 @@ def llama_config(s: GPTSettings) -> Config:
         "attention_dropout": s.attention_dropout,
         "max_position_embeddings": s.positions,
         "rope_theta": s.rotary_base,
+        **stretch_config(s),
         "rms_norm_eps": s.epsilon,
         "hidden_act": "silu",
         "tie_word_embeddings": s.tie,

@@ -18,7 +18,7 @@ from ..parts.feedforward import FEEDFORWARDS
 from ..parts.norm import NORMS, RESIDUALS, PostNorm
 from ..parts.output import Output
 from ..parts.pool import last
-from ..parts.position import POSITIONS, NoPosition
+from ..parts.position import POSITIONS, STRETCHES, NoPosition, Rotary
 from ..parts.score import SCORES
 from ..parts.state import Rolling
 from .door import make_door, table_of
@@ -45,6 +45,13 @@ class GPTSettings(PatternSettings):
     rotary_base: Annotated[float, Gt(0), "of rotary positions: how slowly the slowest turns"] = (
         10000.0
     )
+    rotary_stretch: Annotated[
+        str, STRETCHES, "of rotary positions, for longer texts than were learned: which pairs turn "
+        "more slowly",
+    ] = "none"  # fmt: skip
+    rotary_factor: Annotated[
+        float, Ge(1), "by rotary_stretch: how many times as many positions as were learned"
+    ] = 1.0
     norm: Annotated[str, NORMS, "layer norm, RMS norm or none"] = "layer"
     epsilon: Annotated[float, Gt(0), "the norm's guard against division by zero"] = 1e-5
     residual: Annotated[
@@ -135,5 +142,7 @@ class GPT(Stack):
 
     def _position(self) -> NoPosition:
         s = self.settings
-        base = {"base": s.rotary_base} if s.position == "rotary" else {}
-        return POSITIONS[s.position](s.width, s.heads, s.positions, **base)
+        if s.position == "rotary":
+            turns = s.rotary_base, s.rotary_stretch, s.rotary_factor
+            return Rotary(s.width, s.heads, s.positions, *turns)
+        return POSITIONS[s.position](s.width, s.heads, s.positions)

@@ -17,6 +17,7 @@ from regard.batch import (
     Tokens,
     Words,
 )
+from regard.errors import RunError
 from regard.exchange.hf import ARCHITECTURES, rules_of, without_repeats
 from regard.exchange.rules import to_ours, to_theirs
 from regard.models import MODELS
@@ -103,7 +104,20 @@ ALL = {
         hf.LlamaForCausalLM,
         hf.LlamaConfig(**LLAMA, num_key_value_heads=2, rope_theta=500.0, tie_word_embeddings=True),
     ),
-}
+    "llama-linear": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(**LLAMA, rope_parameters={
+            "rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0,
+        }),
+    ),
+    "llama-yarn": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(**{**LLAMA, "max_position_embeddings": 2048}, rope_parameters={
+            "rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0,
+            "original_max_position_embeddings": 512,
+        }),
+    ),
+}  # fmt: skip
 
 
 def theirs(name):
@@ -235,3 +249,24 @@ def test_a_classifier_without_words_is_read_whatever_is_said_of_them():
     model, _, task = ours(other)
     wanted, batch, _ = read(other, task)
     torch.testing.assert_close(model(batch), wanted, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"rope_type": "dynamic", "factor": 2.0},
+        {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 512,
+            "mscale": 0.7,
+        },
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 100},
+        {"rope_type": "linear"},
+    ],
+)
+def test_positions_that_are_stretched_otherwise_are_refused(told):
+    config = {**hf.LlamaConfig(**LLAMA).to_dict(), "max_position_embeddings": 2048}
+    config["rope_parameters"] = {**told, "rope_theta": 10000.0}
+    with pytest.raises(RunError, match="may be stretched by linear or yarn, with the usual"):
+        ARCHITECTURES["llama"].settings(config, set())

@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from regard.parts.position import POSITIONS, LearnedPosition, Rotary, Sinusoid
+from regard.parts.position import POSITIONS, STRETCHES, LearnedPosition, Rotary, Sinusoid
 
 
 def table(width: int, length: int) -> torch.Tensor:
@@ -75,3 +77,30 @@ def test_learned_positions_are_trained():
     position.add(torch.zeros(1, 2, 4), torch.arange(2)).sum().backward()
     assert position.weight.grad[:2].abs().sum() > 0
     assert position.weight.grad[2:].abs().sum() == 0
+
+
+@pytest.mark.parametrize("name", STRETCHES)
+def test_stretched_positions_turn_no_further_than_was_learned(name):
+    """Four times as many places: the quickest pair as ever but for linear, the slowest a quarter as
+    far, so that it has met every angle."""
+    learned = Rotary(64, 1, 512)
+    longer = Rotary(64, 1, 2048, 10000.0, name, 4.0)
+    ratio = longer.rates / learned.rates
+    quick, slow = {"none": (1, 1), "linear": (0.25, 0.25)}.get(name, (1, 0.25))
+    assert float(ratio[0]) == pytest.approx(quick) and float(ratio[-1]) == pytest.approx(slow)
+    assert (ratio.diff() <= 1e-6).all()
+    assert longer.scale == pytest.approx(0.1 * math.log(4) + 1 if name == "yarn" else 1)
+
+
+def test_yarn_is_theirs():
+    """Pair by pair, for several sizes."""
+    for width, base, factor, places in ((64, 10000.0, 4.0, 8192), (128, 500000.0, 16.0, 2**17)):
+        config = transformers.LlamaConfig(
+            hidden_size=width, num_attention_heads=1, max_position_embeddings=places,
+            rope_parameters={"rope_type": "yarn", "factor": factor, "rope_theta": base,
+                             "original_max_position_embeddings": round(places / factor)},
+        )  # fmt: skip
+        wanted, scale = ROPE_INIT_FUNCTIONS["yarn"](config, torch.device("cpu"))
+        ours = Rotary(width, 1, places, base, "yarn", factor)
+        torch.testing.assert_close(ours.rates, wanted, rtol=1e-5, atol=1e-9)
+        assert ours.scale == pytest.approx(scale)
