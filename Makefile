@@ -34,9 +34,10 @@ browser:
 	(apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium) > /dev/null 2>&1 || \
 	echo "no chromium, and none could be installed: the page is not tried in a browser" >&2
 
-# In two processes with a thread each: with more, threads wait for each other's cores.
+# In two processes with a thread each: with more, threads wait for each other's cores. The tests of a
+# file stay in one of them, so that what they share is made once.
 test: check browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 # What only a GPU can show; it needs nothing that is not in the environment already.
 test-gpu:
