@@ -13,7 +13,7 @@ from . import mask as masks
 from .pattern import Layout, Pattern, laid_out
 from .position import NoPosition
 from .score import SCORES, Dot, ScaledDot
-from .sparse import flexible, gathered, worth_a_kernel
+from .sparse import gathered, has_kernel
 from .state import Slot, Source
 
 # What is added to the scores: a table (B or 1, H or 1, T, S), or a function of how far a key stands
@@ -173,11 +173,11 @@ def in_blocks(
     bias: Callable[[Tensor], Tensor] | None,
     dropout: float,
 ) -> Tensor:
-    """Only the blocks that a pattern allows: by FlexAttention where a GPU answers, else by
-    gathering."""
-    answers = q.is_cuda and not torch.is_grad_enabled()
-    if answers and bias is None and worth_a_kernel(layout, q, k, mask):
-        return flexible(q, k, v, scale, layout, mask)
+    """Only the blocks that a pattern allows: by kernels on a GPU, else by gathering."""
+    if bias is None and not dropout and has_kernel(layout, q):
+        from .kernel import by_kernel
+
+        return by_kernel(q, k, v, scale, layout, mask)
     return gathered(q, k, v, scale, layout, mask, bias, dropout)
 
 

@@ -60,10 +60,6 @@ class Pattern:
         """The same for one of several layers, where they are to differ."""
         return self
 
-    def on(self, size: Size, device: torch.device) -> Pattern:
-        """The same with all that was drawn at hand on a device."""
-        return self
-
     def remembered(self) -> tuple[int, int] | None:
         """Where nobody looks ahead: how many first places are looked at from everywhere, and how
         many before one's own; None: there is no bound."""
@@ -201,19 +197,13 @@ class RandomBlocks(Pattern):
     first: int = 0  # blocks at the start that are not drawn: all look at them anyway
     seed: int = 0
 
-    def table(self, size: Size) -> Tensor:
-        """-> (H, N, N)"""
-        return drawn_blocks(self, size)
-
     def allows(self, size: Size, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return self.on(size, query.device).allows(size, head, query, key)
+        table = drawn_on(self, size, query.device)
+        return table[head, query // size.block, key // size.block]
 
     def blocks(self, size: Size) -> Blocks:
-        found = self.table(size)
+        found = drawn_blocks(self, size)
         return Blocks(found, found)
-
-    def on(self, size: Size, device: torch.device) -> Pattern:
-        return drawn_on(self, size, device)
 
     def of_layer(self, layer: int) -> Pattern:
         return replace(self, seed=self.seed + 1000 * layer)
@@ -236,9 +226,9 @@ class Drawn(Pattern):
 
 
 @lru_cache(maxsize=64)
-def drawn_on(pattern: RandomBlocks, size: Size, device: torch.device) -> Drawn:
-    """Kept, for nothing may be copied to a device while its work is captured."""
-    return Drawn(drawn_blocks(pattern, size).to(device))
+def drawn_on(pattern: RandomBlocks, size: Size, device: torch.device) -> Tensor:
+    """Kept, for nothing may be copied to a device while its work is captured.  -> (H, N, N)"""
+    return drawn_blocks(pattern, size).to(device)
 
 
 @lru_cache(maxsize=64)
@@ -296,9 +286,6 @@ class Union(Pattern):
 
     def of_layer(self, layer: int) -> Pattern:
         return Union(tuple(part.of_layer(layer) for part in self.parts))
-
-    def on(self, size: Size, device: torch.device) -> Pattern:
-        return Union(tuple(part.on(size, device) for part in self.parts))
 
     def remembered(self) -> tuple[int, int] | None:
         each = [part.remembered() for part in self.parts]

@@ -1,16 +1,15 @@
 """Attention that works out only the blocks that a pattern allows.
 
-`gathered` brings the keys of each block of queries together and runs anywhere; `flexible` is the
-same by torch's FlexAttention, where a GPU answers and does not learn. Both equal the written-out
-path under the pattern's mask.
+`gathered` brings the keys of each block of queries together and runs anywhere; `kernel.py` has the
+same for a GPU. Both equal the written-out path under the pattern's mask.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -189,85 +188,9 @@ def look(
     return found
 
 
-@lru_cache(maxsize=64)
-def block_mask(layout: Layout, device: torch.device) -> Any:
-    """The blocks as FlexAttention wants them: those worked out in part, and those wholly."""
-    from torch.nn.attention.flex_attention import BlockMask
-
-    some, whole = layout.blocks
-    part = some & ~whole
-
-    def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
-        order = torch.argsort((~chosen).to(torch.uint8), dim=-1, stable=True)
-        counts = chosen.sum(-1)
-        return counts[None].to(device, torch.int32), order[None].to(device, torch.int32)
-
-    # What was drawn must be on the device before the kernel is compiled.
-    known = replace(layout, pattern=layout.pattern.on(layout.size, device))
-
-    def may(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return known.allows(head, query, key)
-
-    return BlockMask.from_kv_blocks(
-        *listed(part), *listed(whole), BLOCK_SIZE=layout.size.block, mask_mod=may
-    )
-
-
-MOST_KERNELS = 32  # shapes that kernels are compiled for, which takes seconds each
-
-
-@lru_cache(maxsize=1)
-def compiled() -> Any:
-    from torch._dynamo import config
-    from torch.nn.attention.flex_attention import flex_attention
-
-    # Every layout is another kernel; beyond the limit, all pairs would be worked out in one piece.
-    config.recompile_limit = max(config.recompile_limit, 64)
-    return torch.compile(flex_attention, dynamic=False)
-
-
-MET: set[tuple[object, ...]] = set()
-
-
-def worth_a_kernel(layout: Layout, q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
-    """Whether a shape is among the first that came: texts of ever new lengths are gathered."""
-    block = layout.size.block
-    if block < 16 or block & (block - 1) or q.shape[-1] < 16:  # the kernel's pieces
-        return False
-    met = layout, q.shape, k.shape[1], q.dtype, mask is None
-    if met not in MET and len(MET) < MOST_KERNELS:
-        MET.add(met)
-    return met in MET
-
-
-def flexible(
-    q: Tensor, k: Tensor, v: Tensor, scale: float, layout: Layout, mask: Tensor | None
-) -> Tensor:
-    """The same on a GPU, without dropout and gradients: backward, its kernel has no pieces that
-    divide a block of 64.  (B, H, S, K) each -> (B, H, S, K)"""
-    length, whole = q.shape[2], layout.size.blocks * layout.size.block
-    if whole > length:
-        q, k, v = (F.pad(x, (0, 0, 0, whole - length)) for x in (q, k, v))
-    change = None
-    if mask is not None or whole > length:
-        given = torch.ones(1, length, device=q.device) if mask is None else mask[:, 0, 0]
-        # Added to the scores, so that the blocks stay those of the pattern alone.
-        hidden = F.pad(given.to(torch.bool), (0, whole - length)).expand(len(q), -1)
-        shift = torch.zeros(hidden.shape, device=q.device).masked_fill(~hidden, float("-inf"))
-
-        def change(
-            score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor
-        ) -> Tensor:
-            return score + shift[batch, key]
-
-    found: Tensor = compiled()(
-        q, k, v, score_mod=change, block_mask=block_mask(layout, q.device), scale=scale,
-        enable_gqa=k.shape[1] != q.shape[1], kernel_options=tiles(layout.size.block),
-    )  # fmt: skip
-    return found[:, :, :length]
-
-
-def tiles(block: int) -> dict[str, int]:
-    """What the kernel works on at once, which must divide a block."""
-    side = min(64, block)
-    return {"BLOCK_M": side, "BLOCK_N": side}
+def has_kernel(layout: Layout, q: Tensor) -> bool:
+    """Whether there are kernels: for a GPU whose torch brings Triton, blocks and heads of sizes
+    that are powers of two, and not too large."""
+    sizes = layout.size.block, q.shape[-1]
+    fit = all(16 <= size <= 128 and size & (size - 1) == 0 for size in sizes)
+    return fit and q.is_cuda and importlib.util.find_spec("triton") is not None
