@@ -62,6 +62,9 @@ class Seq2SeqSettings:
     ] = "soft"
     temperature: Annotated[float, Gt(0), "of the gradient of gumbel"] = 1.0
     exploration: Annotated[float, Ge(0), "hard: weight of the draws' entropy"] = 0.01
+    mean_often: Annotated[
+        float, Ge(0), Le(1), "hard: how often, in training, the mean takes a draw's place"
+    ] = 0.5
     doubly: Annotated[
         float, Ge(0), Le(1000), "weight of looking at each place about once in all (Xu et al. 2015)"
     ] = 0.0
@@ -253,7 +256,8 @@ class Seq2Seq(Model):
         it, times the gradient of the draw's own log-probability (Williams 1992; Xu et al. 2015).
 
         What is expected is learned beside it, from the query alone: it must not know the draw.
-        Where later words depend on a draw, they count too.
+        Where later words depend on a draw, they count too; what all of them gain is scaled to
+        about one, for else it would drown what the words themselves teach.
         """
         assert self.baseline is not None
         states = states.detach()
@@ -271,9 +275,12 @@ class Seq2Seq(Model):
         chance = Hard.log_chance(weights, picked).sum(1)  # (B, T)
         shares = weights / weights.sum(-1, keepdim=True).clamp_min(1e-9)  # a window lessens some
         entropy = -(shares * shares.clamp_min(1e-9).log()).sum((1, 3))
-        loss = (expected - gain) ** 2 - (gain - expected.detach()) * chance
+        better = gain - expected.detach()
+        real = asked.real.sum().clamp_min(1)
+        scale = ((better**2 * asked.real).sum() / real).sqrt().clamp_min(1.0)
+        loss = ((expected - gain) / scale) ** 2 - better / scale * chance
         loss = loss - self.settings.exploration * entropy
-        mean: Tensor = (loss * asked.real).sum() / asked.real.sum().clamp_min(1)
+        mean: Tensor = (loss * asked.real).sum() / real
         return mean
 
     def start(self, batch: Batch[Tensors, Words]) -> State[Carried]:
@@ -312,10 +319,10 @@ class Seq2Seq(Model):
         s = self.settings
         assert s.hidden % s.heads == 0, f"{s.heads} heads cannot share a width of {s.hidden}"
         size = s.hidden // s.heads
-        warm: dict[str, object] = {"temperature": s.temperature} if s.pick == "gumbel" else {}
+        own = {"gumbel": {"temperature": s.temperature}, "hard": {"often": s.mean_often}}
         look = AlignedAttend(
             SCORES[s.score](size, s.heads),
             WINDOWS[s.window](size, s.heads, s.reach),
-            PICKS[s.pick](**warm),
+            PICKS[s.pick](**own.get(s.pick, {})),
         )
         return Align(s.hidden, s.heads, look, s.attention == "separate", s.coverage)

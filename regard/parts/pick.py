@@ -21,18 +21,33 @@ class Soft(nn.Module):
 class Hard(nn.Module):
     """One place: drawn in training, the likeliest afterwards (Xu et al. 2015, section 4.1).
 
-    No gradient passes; who uses it must reward what was drawn, for which `log_chance` is there.
+    No gradient passes a draw; who uses it must reward what was drawn, for which `log_chance` is
+    there. As draws teach slowly, the mean takes a draw's place so `often` as is said.
     """
+
+    def __init__(self, often: float = 0.0) -> None:
+        super().__init__()
+        self.often = often
 
     def forward(self, weights: Tensor) -> Tensor:
         scores = weights.detach().log()
-        return one_of(scores + gumbel(scores) if self.training else scores, weights)
+        if not self.training:
+            return one_of(scores, weights)
+        drawn = one_of(scores + gumbel(scores), weights)
+        if not self.often:
+            return drawn
+        mean = torch.rand_like(weights[..., :1]) < self.often
+        return torch.where(mean, weights, drawn)
 
     @staticmethod
     def log_chance(weights: Tensor, picked: Tensor) -> Tensor:
-        """The log-probability of what was drawn.  (B, H, T, S) twice -> (B, H, T)"""
+        """The log-probability of what was drawn; of a mean, nothing.
+
+        (B, H, T, S) twice -> (B, H, T)
+        """
         total = weights.sum(-1).clamp_min(1e-9)
-        return ((weights * picked).sum(-1) / total).clamp_min(1e-9).log()
+        found = ((weights * picked).sum(-1) / total).clamp_min(1e-9).log()
+        return found * (picked.detach().amax(-1) == 1)
 
 
 class Gumbel(nn.Module):

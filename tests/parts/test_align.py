@@ -57,6 +57,21 @@ def test_a_window_wider_than_the_sentence_is_global(name):
     assert (seen == padding([8, 3])).all()
 
 
+def test_now_and_then_the_mean_takes_a_draws_place():
+    torch.manual_seed(0)
+    weights = torch.tensor([0.5, 0.3, 0.2]).expand(1, 1, 4000, 3).clone().requires_grad_()
+    hard = Hard(often=0.25).train()
+    picked = hard(weights)
+    mean = (picked == weights).all(-1)
+    assert abs(float(mean.float().mean()) - 0.25) < 0.03
+    assert set(picked[~mean].unique().tolist()) == {0.0, 1.0}
+    chance = Hard.log_chance(weights, picked)
+    assert not chance[mean].any() and (chance[~mean] < 0).all()
+    picked[mean].sum().backward()  # what a mean teaches passes; a draw's does not
+    assert torch.equal(weights.grad.amax(-1) > 0, mean)
+    assert set(hard.eval()(weights).unique().tolist()) == {0.0, 1.0}
+
+
 def test_hard_draws_follow_the_weights():
     torch.manual_seed(0)
     weights = torch.tensor([0.5, 0.3, 0.2, 0.0])
