@@ -307,6 +307,17 @@ def see(
             help="this word in the sentences of the file INPUT, a line each: its vectors by layer"
         ),
     ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="the input's tokens as points, layer by layer")
+    ] = False,
+    heads: Annotated[
+        bool,
+        typer.Option(
+            "--heads",
+            help="what each head looks at in the texts of the file INPUT (.conllu: with trees); "
+            "with --ablate, what is lost without it",
+        ),
+    ] = False,
 ) -> None:
     """What attends to what: a page with every layer and head, or a picture."""
     from . import terminal
@@ -318,6 +329,12 @@ def see(
         return
     if field is not None:
         _see_field(trained, text, field, out)
+        return
+    if layers:
+        _see_layers(trained, text, out)
+        return
+    if heads:
+        _see_heads(trained, Path(text), examples if ablate else 0, out)
         return
     if ablate:
         from dataclasses import replace
@@ -333,6 +350,28 @@ def see(
         sight = trained.see(text, target)
     path = sight.save(out)
     print(f"{sight.output}\n{path}")
+
+
+@app.command()
+def probe(
+    run: RunFolder,
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="whose labels: its [task] and [data] count")
+    ],
+    settings: Overrides = None,
+    examples: Annotated[int, typer.Option(min=20, help="of each part, the first so many")] = 1000,
+    on: Annotated[str, typer.Option(help="valid or test; default valid")] = "",
+    out: Annotated[Path, typer.Option(help="probe.png, .svg, .pdf or .json")] = Path("probe.png"),
+) -> None:
+    """Read tags or classes off a run's vectors, layer by layer, by a linear classifier."""
+    from . import terminal
+    from .see.probe import WRITERS
+    from .see.save import check_kind
+
+    check_kind(out, WRITERS)
+    found = _load(run, []).probe(recipe, *(settings or []), examples=examples, on=on)
+    terminal.print_probed(found)
+    print(found.save(out))
 
 
 @app.command()
@@ -524,6 +563,33 @@ def _see_field(trained: Run, text: str, token: str, out: Path) -> None:
     check_kind(out, WRITERS)
     found = trained.field(text, token)
     terminal.print_field(found)
+    print(found.save(out))
+
+
+def _see_layers(trained: Run, text: str, out: Path) -> None:
+    """An input's tokens, layer by layer."""
+    from . import terminal
+    from .see.layers import WRITERS
+    from .see.save import check_kind
+
+    out = Path("layers.png") if out == SEEN else out
+    check_kind(out, WRITERS)
+    found = trained.layers(text)
+    terminal.print_layers(found)
+    print(found.save(out))
+
+
+def _see_heads(trained: Run, path: Path, examples: int, out: Path) -> None:
+    """What each head looks at in the texts of a file."""
+    from . import terminal
+    from .data.trees import read
+    from .see.heads import WRITERS
+    from .see.save import check_kind
+
+    out = Path("heads.png") if out == SEEN else out
+    check_kind(out, WRITERS)
+    found = trained.heads(list(read(path)), examples)
+    terminal.print_heads(found)
     print(found.save(out))
 
 

@@ -30,7 +30,10 @@ from .see.card import told
 
 if TYPE_CHECKING:
     from .see.field import Field
+    from .see.heads import Heads
+    from .see.layers import Layers
     from .see.meaning import Meaning
+    from .see.probe import Probed
     from .see.run import Run
     from .training.events import Event
 
@@ -279,3 +282,61 @@ def print_meaning(found: Meaning) -> None:
         ]
         table.add_row(where, f"{far:.4f}", *told)
     Console().print(f"'{found.word}' in {count} sentences", table, sep="\n")
+
+
+def print_layers(found: Layers) -> None:
+    """How alike tokens are, and in how many directions they differ, a line a layer."""
+    table = Table("vectors", "cosine of neighbours", "of others", "directions")
+    rows = zip(found.neighbours(), found.others(), found.directions(), strict=True)
+    for layer, (near, far, rank) in enumerate(rows):
+        last = layer == len(found.vectors) - 1
+        where = "at the top" if last else f"into layer {layer + 1}"
+        table.add_row(where, f"{near:.3f}", f"{far:.3f}", f"{rank:.1f}")
+    console().print(f"{len(found.tokens)} tokens", table, sep="\n")
+
+
+def print_heads(found: Heads) -> None:
+    """The head that looks so the most, and how many do, a line a kind; then relations."""
+    named = [kind for row in found.kinds() for kind in row]
+    table = Table("looks at", "most", "layer", "head", "heads named so")
+    for kind in found.scores:
+        layer, head, share = found.best(kind)
+        told = f"{share:.3f}" if share >= 0 else "-"
+        table.add_row(kind, told, str(layer + 1), str(head + 1), str(named.count(kind)))
+    table.add_row("mixed", "", "", "", str(named.count("mixed")))
+    console().print(f"{found.texts} texts, {found.tokens:,} tokens", table, sep="\n")
+    if found.relations:
+        table = Table("partner", "right", "by distance", "layer", "head", "pairs")
+        for one in found.relations:
+            numbers = (f"{one.right:.3f}", f"{one.baseline:.3f}")
+            table.add_row(one.name, *numbers, str(one.layer + 1), str(one.head + 1), str(one.pairs))
+        console().print(table)
+    effects = found.effects()
+    if effects is not None and found.ablation is not None:
+        table = Table("layer", "head", "looks at", f"{found.ablation['metric']} without it")
+        kinds = found.kinds()
+        flat = [(x, i, j) for (i, j), x in _numbered(effects) if x == x]
+        for change, layer, head in sorted(flat)[:8]:
+            table.add_row(str(layer + 1), str(head + 1), kinds[layer][head], f"{change:+.3f}")
+        console().print("heads that are missed the most", table, sep="\n")
+
+
+def _numbered(table: Any) -> Iterator[tuple[tuple[int, int], float]]:
+    for i, row in enumerate(table):
+        for j, x in enumerate(row):
+            yield (i, j), float(x)
+
+
+def print_probed(found: Probed) -> None:
+    """What a linear classifier reads off each layer's vectors."""
+    table = Table("vectors", "accuracy", "95 % interval", "control labels", "selectivity")
+    for one in found.layers:
+        low, high = one.interval
+        table.add_row(
+            one.name, f"{one.accuracy:.1f}", f"{low:.1f} – {high:.1f}", f"{one.control:.1f}",
+            f"{one.accuracy - one.control:+.1f}",
+        )  # fmt: skip
+    said = (
+        f"{found.train:,} to learn from, {found.test:,} to be told; the commonest {found.most:.1f}"
+    )
+    console().print(said, table, sep="\n")

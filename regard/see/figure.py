@@ -16,7 +16,10 @@ from ..training.schedule import rate_at
 if TYPE_CHECKING:
     from .capture import AttentionReport, Look
     from .field import Field
+    from .heads import Heads
+    from .layers import Layers
     from .meaning import Meaning
+    from .probe import Probed
 
 
 def alignment(look: Look, path: Path) -> None:
@@ -196,8 +199,7 @@ def planes(found: Meaning, path: Path) -> Path:
         axes.scatter(*places.T, s=120, color="tab:orange", alpha=0.5)
         for number, (x, y) in enumerate(places, 1):
             axes.annotate(str(number), (x, y), fontsize=8, ha="center", va="center")
-        where = "at the top" if layer == count - 1 else f"into layer {layer + 1}"
-        axes.set_title(f"{where}: {far:.3f} apart", fontsize=8)
+        axes.set_title(f"{height_of(layer, count)}: {far:.3f} apart", fontsize=8)
         axes.margins(0.3)
         axes.set_xticks([])
         axes.set_yticks([])
@@ -206,6 +208,116 @@ def planes(found: Meaning, path: Path) -> Path:
     named = [plain(f"{n}: {s if len(s) <= 80 else s[:79] + '…'}") for n, s in enumerate(told, 1)]
     chart.supxlabel("\n".join(named), fontsize=7, ha="left", x=0.02)
     return write(chart, path)
+
+
+def clouds(found: Layers, path: Path) -> Path:
+    """An input's tokens as points, joined as they follow each other, layer by layer; below, how
+    alike neighbours and others are, and in how many directions all differ."""
+    from matplotlib.figure import Figure
+
+    count = len(found.vectors)
+    across = min(count, 4)
+    down = -(-count // across)
+    chart = Figure(figsize=(3.2 * across, 3.0 * down + 2.4), layout="constrained")
+    parts: Any = chart.subfigures(2, 1, height_ratios=[3.0 * down, 2.4])
+    above, below = parts
+    panels = list(above.subplots(down, across, squeeze=False).flat)
+    for layer, (axes, places) in enumerate(zip(panels, found.planes(), strict=False)):
+        axes.plot(*places.T, color="0.8", linewidth=0.8, zorder=1)
+        axes.scatter(*places.T, c=range(len(places)), cmap="viridis", s=24, zorder=2)
+        if len(places) <= MOST_NAMED:
+            for token, place in zip(found.tokens, places, strict=True):
+                beside: Any = {"xytext": (3, 3), "textcoords": "offset points"}
+                axes.annotate(plain(token), place, fontsize=6, **beside)
+        axes.set_title(height_of(layer, count), fontsize=8)
+        axes.margins(0.25)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    left, right = below.subplots(1, 2)
+    left.plot(found.neighbours(), "o-", label="side by side")
+    left.plot(found.others(), "s--", label="further apart")
+    left.set_ylabel("mean cosine of two tokens", fontsize=8)
+    left.legend(fontsize=7)
+    right.plot(found.directions(), "o-", color="tab:green")
+    right.set_ylabel("directions in which they differ", fontsize=8)
+    for axes in (left, right):
+        axes.set_xlabel("layers passed", fontsize=8)
+        axes.set_xticks(range(count))
+        axes.tick_params(labelsize=7)
+    return write(chart, path)
+
+
+MOST_NAMED = 40  # tokens that are written beside their points
+
+
+def height_of(layer: int, count: int) -> str:
+    """What one of so many layers' vectors are: what goes into it, or what the last gives."""
+    return "at the top" if layer == count - 1 else f"into layer {layer + 1}"
+
+
+def head_map(found: Heads, path: Path) -> Path:
+    """Every head by what it looks at, the deeper the more of its weight is there; beside it, where
+    that was asked for, what is lost without it."""
+    from matplotlib.figure import Figure
+
+    kinds, effects = found.kinds(), found.effects()
+    depth, count = len(kinds), len(kinds[0])
+    panels = 1 if effects is None else 2
+    size = (panels * max(4.0, 0.75 * count + 1.6), max(2.4, 0.5 * depth + 1.2))
+    chart = Figure(figsize=size, layout="constrained")
+    left, *right = list(chart.subplots(1, panels, squeeze=False).flat)
+    names = [*found.scores, "mixed"]
+    colors = {name: f"C{number}" for number, name in enumerate(names)} | {"mixed": "0.85"}
+    for layer, row in enumerate(kinds):
+        for head, kind in enumerate(row):
+            share = 0.0 if kind == "mixed" else float(found.scores[kind][layer, head])
+            color, pale = colors[kind], 1.0 if kind == "mixed" else 0.3 + 0.7 * share
+            left.add_patch(_square(head, layer, color, pale))
+            said = "" if kind == "mixed" else f"{kind}\n{share:.2f}"
+            left.annotate(said, (head, layer), fontsize=5.5, ha="center", va="center")
+    left.set_title(f"what heads look at, {found.texts} texts", fontsize=9)
+    for axes in right:
+        assert effects is not None and found.ablation is not None
+        most = float(np.nanmax(np.abs(effects))) or 1.0
+        image = axes.imshow(effects, cmap="RdBu", vmin=-most, vmax=most, aspect="auto")
+        chart.colorbar(image, ax=axes, shrink=0.8)
+        axes.set_title(f"{plain(str(found.ablation['metric']))} without it, gain", fontsize=9)
+    for axes in (left, *right):
+        axes.set(xlim=(-0.5, count - 0.5), ylim=(-0.5, depth - 0.5))
+        axes.set_xticks(range(count), [str(head + 1) for head in range(count)])
+        axes.set_yticks(range(depth), [str(layer + 1) for layer in range(depth)])
+        axes.set_xlabel("head", fontsize=8)
+        axes.set_ylabel("layer", fontsize=8)
+        axes.tick_params(length=0, labelsize=7)
+    return write(chart, path)
+
+
+def probes(found: Probed, path: Path) -> Path:
+    """What a linear classifier reads off each layer, beside control labels and the commonest."""
+    from matplotlib.figure import Figure
+
+    chart = Figure(figsize=(1.8 + 0.75 * len(found.layers), 3.4), layout="constrained")
+    axes = chart.add_subplot()
+    values = np.array([one.accuracy for one in found.layers])
+    edges = np.array([one.interval for one in found.layers]).T
+    places = range(len(values))
+    spread = np.abs(edges - values)
+    axes.errorbar(places, values, yerr=spread, fmt="o-", capsize=3, label="labels")
+    axes.plot(places, [one.control for one in found.layers], "s--", label="control labels")
+    axes.axhline(found.most, color="0.6", linewidth=0.8, label="the commonest label")
+    axes.set_xticks(places, [one.name for one in found.layers], rotation=30, ha="right", fontsize=7)
+    axes.set_ylabel("read off rightly, %", fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.legend(fontsize=7)
+    return write(chart, path)
+
+
+def _square(x: float, y: float, color: str, strength: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=color, alpha=strength, linewidth=0)
 
 
 def tree(field: Field, path: Path) -> Path:

@@ -35,19 +35,11 @@ class Meaning:
 
     def similarities(self) -> Array:
         """Cosines of every two sentences' vectors.  -> (L + 1, N, N)"""
-        lengths = np.linalg.norm(self.vectors, axis=-1, keepdims=True)
-        units = self.vectors / np.maximum(lengths, 1e-12)
-        found: Array = units @ units.transpose(0, 2, 1)
-        return found
+        return cosines(self.vectors)
 
     def plane(self, layer: int) -> Array:
         """The two directions in which they differ most.  -> (N, 2)"""
-        centred = self.vectors[layer] - self.vectors[layer].mean(0)
-        left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
-        found = np.zeros((len(centred), 2))
-        shown = (left * sizes)[:, :2]
-        found[:, : shown.shape[1]] = shown
-        return found
+        return plane(self.vectors[layer])
 
     def apart(self) -> list[float]:
         """The mean distance (1 - cosine) of two sentences, by layer."""
@@ -75,6 +67,23 @@ WRITERS: dict[str, Callable[[Meaning, Path], object]] = {
     ),
     **{kind: lambda found, path: figure.planes(found, path) for kind in (".png", ".svg", ".pdf")},
 }
+
+
+def cosines(vectors: Array) -> Array:
+    """Of every two points of a layer.  (L, N, D) -> (L, N, N)"""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    units = vectors / np.maximum(lengths, 1e-12)
+    found: Array = units @ units.transpose(0, 2, 1)
+    return found
+
+
+def plane(points: Array) -> Array:
+    """The two directions in which points differ most.  (N, D) -> (N, 2)"""
+    left, sizes, _ = np.linalg.svd(points - points.mean(0), full_matrices=False)
+    found = np.zeros((len(points), 2))
+    shown = (left * sizes)[:, :2]
+    found[:, : shown.shape[1]] = shown
+    return found
 
 
 def vectors(run: Run, source: object) -> tuple[list[str], Array]:

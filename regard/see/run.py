@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from ..data.trees import Sentence
 from ..decode import Settings as Decode
 from ..training import run as runs
 from ..training.distributed import join
@@ -14,7 +15,11 @@ from ..training.folder import Hold
 from ..training.recipe import read
 from . import capture, card
 from . import field as fields
+from . import heads as looking
+from . import layers as hierarchy
 from . import meaning as meanings
+from . import probe as probes
+from .ablate import ablate
 
 
 class Run(runs.Run):
@@ -39,6 +44,24 @@ class Run(runs.Run):
     def meaning(self, word: str, sentences: Sequence[str]) -> meanings.Meaning:
         """One word in several sentences: its vectors, layer by layer."""
         return meanings.meaning(self, word, sentences)
+
+    def layers(self, source: object) -> hierarchy.Layers:
+        """The tokens of an input as points, layer by layer: how they gather."""
+        return hierarchy.layers(self, source)
+
+    def probe(
+        self, recipe: str, *overrides: str, examples: int = 1000, on: str = ""
+    ) -> probes.Probed:
+        """What a linear classifier reads off the vectors of each layer, of a recipe's labels."""
+        return probes.probe(self, recipe, *overrides, examples=examples, on=on)
+
+    def heads(self, texts: Sequence[str | Sentence], examples: int = 0) -> looking.Heads:
+        """What every head looks at in texts; with examples of the validation data, what the metric
+        loses without it."""
+        first = texts[0] if texts else ""
+        given = first if isinstance(first, str) else first.text
+        effects = ablate(self, given, examples) if examples else None
+        return looking.heads(self, texts, effects)
 
 
 def load(folder: str | Path, *overrides: str, device: str = "auto") -> Run:

@@ -2,8 +2,8 @@
 
 Nested lists of digits with an operation each, of which one digit comes out: the largest, the
 smallest, the median (rounded down) or the sum modulo ten (Nangia and Bowman 2018). Long Range
-Arena's sizes (Tay et al. 2021): at most ten deep, up to ten in a list, 500 to 2,000 tokens. Rows are
-made in pieces with a seed each, in several processes; the same every time.
+Arena's sizes (Tay et al. 2021): at most ten deep, up to ten in a list, 500 to 2,000 tokens. Rows
+are made in pieces with a seed each, in several processes; the same every time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def worked_out(tokens: list[str]) -> int:
 def piece(asked: tuple[str, int, int, int, int]) -> str:
     """So many rows; lists that are too short or too long are drawn again."""
     part, number, rows, shortest, longest = asked
-    rng, lines = random.Random(f"{part} {number}"), []
+    rng = random.Random(f"{part} {number}")
+    lines: list[str] = []
     while len(lines) < rows:
         tokens: list[str] = []
         value = draw(rng, 1, tokens, longest)
