@@ -276,10 +276,11 @@ def key_kernel(
         dk += tl.dot(dscores.to(q.dtype), q, input_precision=PRECISION)
     dk = dk * natural
     if slot < 0:
-        at = begin(DK + batch * gb + head * gh, row, BLOCK, gs) + inside[:, None] * gs
-        tl.store(at + wide[None, :], dk.to(DK.dtype.element_ty))
-        at = begin(DV + batch * gb + head * gh, row, BLOCK, gs) + inside[:, None] * gs
-        tl.store(at + wide[None, :], dv.to(DV.dtype.element_ty))
+        inner = inside[:, None] * gs + wide[None, :]
+        keys = begin(DK + batch * gb + head * gh, row, BLOCK, gs)
+        values = begin(DV + batch * gb + head * gh, row, BLOCK, gs)
+        tl.store(keys + inner, dk.to(DK.dtype.element_ty))
+        tl.store(values + inner, dv.to(DV.dtype.element_ty))
     else:  # both beside each other
         put = (pair * slots + slot) * 2 * BLOCK
         tl.store(PART + (put + inside[:, None]) * WIDTH + wide[None, :], dk)

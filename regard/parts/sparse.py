@@ -188,9 +188,13 @@ def look(
     return found
 
 
+MOST_BYTES = 2**15  # of one block of one head, of which a GPU holds several at hand
+
+
 def has_kernel(layout: Layout, q: Tensor) -> bool:
-    """Whether there are kernels: for a GPU whose torch brings Triton, blocks and heads of sizes
-    that are powers of two, and not too large."""
-    sizes = layout.size.block, q.shape[-1]
-    fit = all(16 <= size <= 128 and size & (size - 1) == 0 for size in sizes)
-    return fit and q.is_cuda and importlib.util.find_spec("triton") is not None
+    """Whether there are kernels: for a GPU whose torch brings Triton, and blocks and heads whose
+    sizes are powers of two and fit into what a GPU has at hand."""
+    block, width = layout.size.block, q.shape[-1]
+    powers = all(16 <= size <= 128 and size & (size - 1) == 0 for size in (block, width))
+    fits = block * width * q.element_size() <= MOST_BYTES
+    return powers and fits and q.is_cuda and importlib.util.find_spec("triton") is not None

@@ -150,14 +150,7 @@ def look(
     elif not is_text(target):
         raise InputError("target: the text must be UTF-8, but is not.")
     batch, sides = task.trace(given, target)
-    first = list(run.model.before)
-    sides = {name: axis._replace(names=[*first, *axis.names]) for name, axis in sides.items()}
-    words = [axis for axis in sides.values() if axis.kind != "frames"]  # whose places are others
-    longest, most_tokens = run.model.longest, max(len(axis.names) for axis in words)
-    if longest is not None and most_tokens > longest:
-        raise InputError(
-            f"input: the model can place {longest} tokens, but the text has {most_tokens}."
-        )
+    sides = named(run, sides)
     check_lengths(run, sides)
     check_choice(run, layers, heads)
     parts = attentions(run.model)
@@ -206,6 +199,12 @@ def look(
     return AttentionReport(shown, target, looks, *kinds, written, picture=picture, layout=layout)
 
 
+def named(run: Run, sides: Mapping[str, Axis]) -> dict[str, Axis]:
+    """What rows and columns stand for, with what the model itself puts before them."""
+    first = list(run.model.before)
+    return {name: axis._replace(names=[*first, *axis.names]) for name, axis in sides.items()}
+
+
 def plain(numbers: NDArray[np.float64]) -> list[object]:
     """Lists for JSON, which knows no infinity: what may not be seen has no score."""
     if np.isfinite(numbers).all():
@@ -241,7 +240,14 @@ def inside(score: object, inputs: tuple[Any, ...], heads: Sequence[int] | None) 
 
 
 def check_lengths(run: Run, sides: dict[str, Axis]) -> None:
-    """What is looked at is no longer than what may be answered; its end is counted."""
+    """What is looked at has places in the model, and is no longer than what may be answered; its
+    end is counted."""
+    words = [axis for axis in sides.values() if axis.kind != "frames"]  # whose places are others
+    longest, most_tokens = run.model.longest, max(len(axis.names) for axis in words)
+    if longest is not None and most_tokens > longest:
+        raise InputError(
+            f"input: the model can place {longest} tokens, but the text has {most_tokens}."
+        )
     limit = run.longest
     for name in ("source", "outputs") if "source" in sides else ():
         if sides[name].kind == "words" and len(sides[name].names) > limit:

@@ -72,6 +72,7 @@ WRITERS: dict[str, Callable[[Field, Path], object]] = {
 }
 
 
+@torch.inference_mode(mode=False)  # a server answers without gradients; here they are asked for
 def field(run: Run, source: object, token: str | int, threshold: float = 0.1) -> Field:
     """What a token of an input depends on: named by itself, or by its number from 0 on."""
     task = run.task
@@ -83,7 +84,7 @@ def field(run: Run, source: object, token: str | int, threshold: float = 0.1) ->
     if task.looks_at_answer:
         target = task.predict(run.model, [given], run.recipe.decode, run.longest)[0].output
     batch, sides = task.trace(given, target)
-    names = [*run.model.before, *sides[side].names]
+    names = capture.named(run, sides)[side].names
     place = placed(names, token)
     kind = f"{stack}.attention"
     report = capture.look(run, source, target or None)

@@ -23,6 +23,7 @@ from ..parts.watch import attentions, watch
 from ..tasks.task import Traces
 from ..training.run import Run
 from . import figure
+from .capture import check_lengths, named
 from .field import as_word, looking_at_itself
 from .save import save
 
@@ -132,7 +133,7 @@ class Heads:
 
         def named(layer: int, head: int) -> str:
             if how[layer, head] >= NAMED_FROM:
-                return names[best[layer, head]]
+                return str(names[best[layer, head]])
             return BROAD if even[layer, head] >= BROAD_FROM else "mixed"
 
         return [[named(layer, head) for head in range(even.shape[1])] for layer in range(len(even))]
@@ -194,10 +195,12 @@ def seen(run: Run, source: object) -> Seen:
     stack, side = looking_at_itself(run)
     names = [n for n in attentions(run.model) if n.startswith(f"{stack}.") and "cross" not in n]
     batch, sides = task.trace(task.looked_at(run.given(source)), "")
+    sides = named(run, sides)
+    check_lengths(run, sides)
     with torch.inference_mode(), watch(run.model, names=names) as found:
         run.model(batch.to(run.device))
     weights = [found[name][0][0].double().cpu().numpy() for name in names]
-    return Seen([*run.model.before, *sides[side].names], np.stack(weights))
+    return Seen(sides[side].names, np.stack(weights))
 
 
 def heads(

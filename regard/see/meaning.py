@@ -19,6 +19,7 @@ from ..errors import InputError
 from ..tasks.task import Traces
 from ..training.run import Run
 from . import figure
+from .capture import check_lengths, named
 from .field import as_word, kept_inputs, looking_at_itself
 from .save import save
 
@@ -94,10 +95,12 @@ def vectors(run: Run, source: object) -> tuple[list[str], Array]:
     stack, side = looking_at_itself(run)
     given = task.looked_at(run.given(source))
     batch, sides = task.trace(given, "")
+    sides = named(run, sides)
+    check_lengths(run, sides)
     with kept_inputs(getattr(run.model, stack)) as (inputs, top), torch.no_grad():
         run.model(batch.to(run.device))
     layers = [one[0].detach().double().cpu().numpy() for one in (*inputs, top[0])]
-    return [*run.model.before, *sides[side].names], np.stack(layers)
+    return sides[side].names, np.stack(layers)
 
 
 def meaning(run: Run, word: str, sentences: Sequence[str]) -> Meaning:

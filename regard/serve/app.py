@@ -242,4 +242,12 @@ def task_routes(runs: Runs) -> APIRouter:
         check_texts(asked.target or "", limits, "target")
         return await told(await runs.in_time(request, look.into(one, asked, limits)))
 
+    @router.post("/inspect")
+    async def inspect(asked: schema.Inspection, request: Request) -> Response:
+        """A deeper look, with its picture: a receptive field, layers, a word's senses, heads."""
+        one = runs.pick(asked.model)
+        check_inputs(asked.inputs, limits, "inputs", one.task.gives.from_file)
+        check_texts(asked.token, limits, "token")
+        return await told(await runs.in_time(request, look.deeper(one, asked)))
+
     return router

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
 
 from ..errors import InputError
 from ..see.ablate import head_by_head
 from ..see.capture import AttentionReport
+from ..see.run import Run
 from . import schema
 from .limits import ServerLimits
 from .served import ServedRun
@@ -39,3 +43,35 @@ async def into(one: ServedRun, asked: schema.Attention, limits: ServerLimits) ->
     kept: list[AttentionReport] = []
     await one.call(work)
     return {**kept[-1].data(), "model": one.name, **seed}
+
+
+class Drawn(Protocol):
+    """What a deeper look gives."""
+
+    def data(self) -> dict[str, object]: ...
+    def save(self, path: str | Path) -> Path: ...
+
+
+VIEWS: dict[str, Callable[[Run, schema.Inspection], Drawn]] = {
+    "field": lambda run, asked: run.field(asked.inputs[0], asked.token),
+    "layers": lambda run, asked: run.layers(asked.inputs[0]),
+    "word": lambda run, asked: run.meaning(asked.token, asked.inputs),
+    "heads": lambda run, asked: run.heads(asked.inputs),
+}
+
+
+async def deeper(one: ServedRun, asked: schema.Inspection) -> dict[str, object]:
+    """The numbers of a deeper look, and its picture as SVG."""
+    if asked.view in ("field", "word") and not asked.token.strip():
+        raise InputError(f"token: the view {asked.view} is of a token; name it.")
+
+    def work() -> Iterator[None]:
+        found = VIEWS[asked.view](one.run, asked)
+        yield
+        with TemporaryDirectory() as folder:
+            picture = found.save(Path(folder) / "view.svg").read_text(encoding="utf-8")
+        kept.append({**found.data(), "svg": picture})
+
+    kept: list[dict[str, object]] = []
+    await one.call(work)
+    return {**kept[-1], "view": asked.view, "model": one.name}

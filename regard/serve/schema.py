@@ -139,3 +139,18 @@ class Attention(Strict):
     parameters: Annotated[dict[Name, object], Field(max_length=MOST_FIELDS)] = Field(
         default_factory=dict, description="how it is answered, as in /predict"
     )
+
+
+class Inspection(Strict):
+    """A deeper look, drawn: what a token depends on (`field`), all tokens layer by layer
+    (`layers`), one word in several texts (`word`), what heads look at in texts (`heads`)."""
+
+    model: Name | None = None
+    view: Literal["field", "layers", "word", "heads"]
+    inputs: Annotated[Texts, Field(min_length=1, max_length=64)] = Field(
+        examples=[["The vase broke.", "The news broke."]],
+        description="a text for field and layers; two or more for word",
+    )
+    token: Annotated[Text, Field(max_length=256)] = Field(
+        "", description="which token or word, or its number; for field and word"
+    )

@@ -171,3 +171,27 @@ def contrast(ink, paper):
 
     a, b = sorted((light(ink), light(paper)))
     return (b + 0.05) / (a + 0.05)
+
+
+def test_a_deeper_look_is_drawn(page, served):
+    """A receptive field, points by layer, a word's senses and what heads look at, by clicking."""
+    page.goto(served.url)
+    page.select_option("#run", "toy")
+    page.fill("#text", "two red cats")
+    page.click("#deeper summary")
+    page.fill("#token", "red")
+    sentences = "two red cats\nthe red dog\na red cat"
+    for view in ("field", "layers", "word", "heads"):
+        page.select_option("#view", view)
+        if view in ("word", "heads"):
+            page.fill("#sentences", sentences)
+        page.click("#inspect")
+        told = page.locator("#view option:checked").inner_text()
+        drawn = page.locator(f'#drawn img[alt^="{told}"]')
+        drawn.wait_for()
+        assert drawn.evaluate("e => e.decode().then(() => e.naturalWidth)") > 100
+        shot(page, f"deeper-{view}")
+    page.select_option("#view", "field")
+    page.fill("#token", "zebra")
+    page.click("#inspect")
+    expect(page.locator("#error")).to_contain_text("there is no token 'zebra'")

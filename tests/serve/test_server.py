@@ -153,6 +153,22 @@ def test_vectors(official, client, folders):
     assert np.abs(np.array(struct.unpack(f"<{len(raw) // 4}f", raw)) - wanted[0]).max() < 1e-5
 
 
+def test_a_deeper_look_is_what_python_gives(client, trained):
+    asked = {"model": "toy", "view": "layers", "inputs": ["two red cats"]}
+    found = client.post("/inspect", json=asked).json()
+    assert found["layers"] == trained.layers("two red cats").data()["layers"]
+    assert found["svg"].lstrip().startswith("<?xml") and "<svg" in found["svg"]
+    field = client.post("/inspect", json={**asked, "view": "field", "token": "red"}).json()
+    assert field["token"] == trained.field("two red cats", "red").data()["token"]
+    word = {**asked, "view": "word", "token": "red", "inputs": ["two red cats", "a red dog"]}
+    assert client.post("/inspect", json=word).json()["sentences"] == word["inputs"]
+    heads = client.post("/inspect", json={**asked, "view": "heads"}).json()
+    assert len(heads["heads"]) == len(trained.heads(["two red cats"]).data()["heads"])
+    refused = client.post("/inspect", json={**asked, "view": "word"})
+    assert refused.status_code == 400
+    assert "the view word is of a token" in refused.json()["error"]["message"]
+
+
 def test_attention_is_what_see_shows(client, trained):
     found = client.post("/attention", json={"model": "toy", "input": "two red cats"}).json()
     sight = trained.see("two red cats")
@@ -350,7 +366,9 @@ def test_odd_requests_and_no_fault(client):
             body["model"] = chance.choice(["writer", "toy", "judge"])
         if body.get("max_tokens") in (None, 2**63):
             body["max_tokens"] = 2
-        route = chance.choice(["/v1/completions", "/predict", "/attention", "/v1/embeddings"])
+        route = chance.choice(
+            ["/v1/completions", "/predict", "/attention", "/v1/embeddings", "/inspect"]
+        )
         answer = client.post(route, json=body)
         assert answer.status_code < 500, (number, route, body, answer.text)
 
@@ -361,7 +379,7 @@ def test_its_own_description_holds(served):
     from hypothesis import HealthCheck, given, settings
 
     schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
-    for path in ("/v1/completions", "/predict", "/attention", "/v1/embeddings"):
+    for path in ("/v1/completions", "/predict", "/attention", "/v1/embeddings", "/inspect"):
         strategy = schema[path]["POST"].as_strategy()
 
         @given(case=strategy)

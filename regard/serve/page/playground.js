@@ -244,6 +244,28 @@ const look = () => during(async signal => {
   }
 });
 
+// A deeper look is drawn by the server; as an image its SVG can do nothing
+const OF_TOKEN = ["field", "word"], OF_SENTENCES = ["word", "heads"];
+
+function viewed() {
+  $("token-field").hidden = !OF_TOKEN.includes($("view").value);
+  $("sentences-field").hidden = !OF_SENTENCES.includes($("view").value);
+}
+
+const inspect = () => during(async signal => {
+  const view = $("view").value;
+  const inputs = OF_SENTENCES.includes(view) ? $("sentences").value.split("\n").filter(line => line.trim()) : [input()];
+  $("inspect").disabled = true;
+  try {
+    const body = { model: run()?.id, view, inputs, token: OF_TOKEN.includes(view) ? $("token").value : "" };
+    const { svg } = await (await ask("/inspect", body, signal)).json();
+    const alt = $("view").selectedOptions[0].textContent + (body.token ? `: ${body.token}` : "");
+    $("drawn").replaceChildren(make("img", { src: `data:image/svg+xml,${encodeURIComponent(svg)}`, alt }));
+  } finally {
+    $("inspect").disabled = false;
+  }
+});
+
 function chosen() { // the form follows the run's task
   const one = run(), { kind, labels } = one?.gives ?? { kind: "text", labels: ["text"] };
   $("task").textContent = one?.task ?? "";
@@ -260,6 +282,7 @@ function chosen() { // the form follows the run's task
   $("look").disabled = !one?.attends;
   $("look").title = one && !one.attends ? "this run has no attention to see" : "";
   $("target-field").hidden = !one?.attends;
+  $("deeper").hidden = !one?.attends || kind !== "text";
   write();
 }
 
@@ -281,6 +304,9 @@ $("form").addEventListener("submit", event => { event.preventDefault(); answer()
 addEventListener("paste", event => form?.paste?.(event.clipboardData.items));
 $("stop").addEventListener("click", () => running?.abort());
 $("look").addEventListener("click", look);
+$("view").addEventListener("change", viewed);
+$("inspect").addEventListener("click", inspect);
+viewed();
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", () => {
     const text = $(button.dataset.copy);
