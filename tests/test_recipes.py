@@ -168,7 +168,8 @@ def write_labelled(recipe, folder):
     """The columns that the recipe names, in a table with a header or without."""
     s = recipe.task
     names, named = [s.text, *([s.pair] if s.pair else []), s.label], []
-    for part, count in (("train", 60), ("valid", 8)):
+    parts = [("train", 60), ("valid", 8), *([("test", 8)] if recipe.data.test else [])]
+    for part, count in parts:
         rows = []
         for i, line in enumerate(sentences(count)):
             label = f"{i % 5}.0" if s.predicts == "number" else str(i % 2)

@@ -165,7 +165,7 @@ def test_a_deeper_look_is_what_python_gives(client, trained):
     heads = client.post("/inspect", json={**asked, "view": "heads"}).json()
     assert len(heads["heads"]) == len(trained.heads(["two red cats"]).data()["heads"])
     refused = client.post("/inspect", json={**asked, "view": "word"})
-    assert refused.status_code == 400
+    assert refused.status_code == 422
     assert "the view word is of a token" in refused.json()["error"]["message"]
 
 
