@@ -3,9 +3,11 @@
     python benchmarks/long.py [--device cuda] [--lengths 4096 8192 16384] [--repeats 5] [--only …]
 
 Forward and backward of one layer of attention: 12 heads of 64, one text, blocks of 64 (3 of a
-window, 2 global, 3 random). Full attention is torch's own, by cuDNN where it is there. The peer in
-`transformers` is its BigBird's block-sparse attention, compiled, with the same sizes. `grow`
-writes token by token with a window, and tells what the cache holds.
+window, 2 global, 3 random). Full attention is torch's own, by cuDNN where it is there. On a GPU
+both sides are captured once and played back, as steps of training are; `one_by_one` is the ratio
+where Python launches every kernel. The peer in `transformers` is its BigBird's block-sparse
+attention, compiled, with the same sizes. `grow` writes token by token with a window, and tells
+what the cache holds.
 """
 
 from __future__ import annotations
@@ -50,6 +52,21 @@ def both_ways(work: Callable[..., Tensor], parts: list[Tensor]) -> Callable[[], 
     return run
 
 
+def captured(work: Callable[[], None], device: str) -> Callable[[], None]:
+    """Played back without Python, on a GPU: as steps of training are."""
+    if device != "cuda":
+        return work
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
 def full(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     if not q.is_cuda:
         return F.scaled_dot_product_attention(q, k, v)
@@ -83,11 +100,14 @@ def lengths(asked: list[int], device: str, repeats: int, most: int) -> None:
         sides = {"ours": ours}
         if length <= most:
             sides["peer"] = both_ways(full, parts)
-        seconds = race(sides, repeats, wait)
+        launched = race(sides, repeats, wait) if device == "cuda" else {}
+        seconds = race({n: captured(x, device) for n, x in sides.items()}, repeats, wait)
         row = {"work": f"forward and backward, {length} tokens", "peer_is": "full attention"}
         row |= {"device": device, "peak_mib": peak(ours, device)}
         if "peer" in seconds:
             row |= compare(seconds["ours"], seconds["peer"], length)
+            if launched:
+                row["one_by_one"] = compare(launched["ours"], launched["peer"], length)["ratio"]
             row["peer_peak_mib"] = peak(sides["peer"], device)
         else:
             row["ours"] = round(length / sorted(seconds["ours"])[repeats // 2], 1)
@@ -132,7 +152,8 @@ def theirs(length: int, device: str, repeats: int) -> None:
         return run
 
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    seconds = race({"ours": learned(ours), "peer": learned(peer)}, repeats, wait)
+    sides = {"ours": captured(learned(ours), device), "peer": captured(learned(peer), device)}
+    seconds = race(sides, repeats, wait)
     row = {"work": f"forward and backward, {length} tokens", "peer_is": "transformers' BigBird"}
     found = compare(seconds["ours"], seconds["peer"], length)
     tell({**row, "device": device, **found, "cpu": processor(), "versions": versions()})

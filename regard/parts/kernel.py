@@ -18,6 +18,7 @@ from torch import Tensor
 from .pattern import HOST, Layout, Pattern, Size
 
 PIECE = 32  # blocks of a list that are worked through one after another; more are cut
+ROWS = 16  # of a block whose pieces are put together at a time
 FORWARD = {"num_warps": 4, "num_stages": 3}
 BACKWARD = {"num_warps": 4, "num_stages": 2}
 
@@ -195,13 +196,14 @@ def forward_kernel(
 
 @triton.jit
 def query_kernel(
-    Q, K, V, KNOWN, DOUT, LSE, DELTA, DQ, PART, ROW, SLOT, FIRST, LAST, OTHER, TILE, TILES,
-    qb, qh, qs, kb, kh, ks, vb, vh, vs, ob, oh, os, gb, gh, gs,
+    Q, K, V, KNOWN, OUT, DOUT, LSE, DELTA, DQ, PART, ROW, SLOT, FIRST, LAST, OTHER, TILE, TILES,
+    qb, qh, qs, kb, kh, ks, vb, vh, vs, rb, rh, rs, ob, oh, os, gb, gh, gs,
     scale, natural, heads, length, whole, work, edges, slots, own_lists,
     BLOCK: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, DRAWN: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of queries: over the keys that each looks at."""
+    """Gradients of queries: over the keys that each looks at. Leaves behind what the gradients of
+    keys need too: how far each result goes along with its gradient."""
     item, pair = tl.program_id(0), tl.program_id(1).to(tl.int64)
     batch, head = pair // heads, pair % heads
     lists = head * own_lists
@@ -210,7 +212,9 @@ def query_kernel(
     q = block_of(Q + batch * qb + head * qh, row, qs, length, BLOCK, WIDTH)
     dout = block_of(DOUT + batch * ob + head * oh, row, os, length, BLOCK, WIDTH)
     lse = tl.load(LSE + pair * whole + row * BLOCK + inside)
-    delta = tl.load(DELTA + pair * whole + row * BLOCK + inside)
+    out = block_of(OUT + batch * rb + head * rh, row, rs, length, BLOCK, WIDTH)
+    delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
+    tl.store(DELTA + pair * whole + row * BLOCK + inside, delta)  # pieces of a row store the same
     dq = tl.zeros((BLOCK, WIDTH), tl.float32)
     first, last = tl.load(FIRST + lists * work + item), tl.load(LAST + lists * work + item)
     for at in range(first, last):
@@ -230,8 +234,8 @@ def query_kernel(
         dq += tl.dot(dscores.to(k.dtype), k, input_precision=PRECISION)
     dq = dq * natural
     if slot < 0:
-        out = begin(DQ + batch * gb + head * gh, row, BLOCK, gs)
-        tl.store(out + inside[:, None] * gs + wide[None, :], dq.to(DQ.dtype.element_ty))
+        found = begin(DQ + batch * gb + head * gh, row, BLOCK, gs)
+        tl.store(found + inside[:, None] * gs + wide[None, :], dq.to(DQ.dtype.element_ty))
     else:
         put = (pair * slots + slot) * BLOCK
         tl.store(PART + (put + inside[:, None]) * WIDTH + wide[None, :], dq)
@@ -287,6 +291,62 @@ def key_kernel(
         tl.store(PART + (put + BLOCK + inside[:, None]) * WIDTH + wide[None, :], dv)
 
 
+@triton.jit
+def join_kernel(
+    OUT, LSE, PART, PART_LSE, SPLIT, ob, oh, os, heads, whole, slots, pieces,
+    BLOCK: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Pieces of a row put together: each counts as much as its scores were high."""
+    item, pair = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    batch, head = pair // heads, pair % heads
+    split, rows = item // (BLOCK // ROWS), item % (BLOCK // ROWS) * ROWS
+    inside, wide = rows + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    top = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    mixed = tl.zeros((ROWS, WIDTH), tl.float32)
+    for piece in range(pieces):
+        put = (pair * slots + split * pieces + piece) * BLOCK
+        found = tl.load(PART_LSE + put + inside)
+        now = tl.maximum(top, found)
+        level = tl.where(now == float("-inf"), 0.0, now)
+        share, shrink = tl.exp2(found - level), tl.exp2(top - level)
+        part = tl.load(PART + (put + inside[:, None]) * WIDTH + wide[None, :])
+        mixed = mixed * shrink[:, None] + part * share[:, None]
+        total = total * shrink + share
+        top = now
+    seen = total > 0
+    mixed = mixed / tl.where(seen, total, 1.0)[:, None]
+    row = tl.load(SPLIT + split)
+    out = begin(OUT + batch * ob + head * oh, row, BLOCK, os)
+    tl.store(out + inside[:, None] * os + wide[None, :], mixed.to(OUT.dtype.element_ty))
+    lse = tl.where(seen, top + tl.log2(total), float("inf"))
+    tl.store(LSE + pair * whole + row * BLOCK + inside, lse)
+
+
+@triton.jit
+def add_kernel(
+    FIRST, SECOND, PART, SPLIT, gb, gh, gs, heads, slots, pieces,
+    COUNT: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Gradients of a row's pieces added up: of one tensor, or of two beside each other."""
+    item, pair = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    number = tl.program_id(2)
+    batch, head = pair // heads, pair % heads
+    split, rows = item // (BLOCK // ROWS), item % (BLOCK // ROWS) * ROWS
+    inside, wide = rows + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    total = tl.zeros((ROWS, WIDTH), tl.float32)
+    for piece in range(pieces):
+        put = ((pair * slots + split * pieces + piece) * COUNT + number) * BLOCK
+        total += tl.load(PART + (put + inside[:, None]) * WIDTH + wide[None, :])
+    row = tl.load(SPLIT + split)
+    place = batch * gb + head * gh + (row.to(tl.int64) * BLOCK + inside[:, None]) * gs
+    found = total.to(FIRST.dtype.element_ty)
+    if number == 0:
+        tl.store(FIRST + place + wide[None, :], found)
+    else:
+        tl.store(SECOND + place + wide[None, :], found)
+
+
 def like_heads(x: Tensor, length: int) -> Tensor:
     """Room for a result, laid out so that heads can be joined without a copy.
 
@@ -298,12 +358,6 @@ def like_heads(x: Tensor, length: int) -> Tensor:
 
 def strides(*parts: Tensor) -> list[int]:
     return [step for part in parts for step in part.stride()[:3]]
-
-
-def places_of(lists: Lists, block: int) -> Tensor:
-    """Where the blocks stand whose work was cut.  -> (R · block,)"""
-    inside = torch.arange(block, device=lists.split.device)
-    return (lists.split[:, None] * block + inside).flatten()
 
 
 class InBlocks(torch.autograd.Function):
@@ -325,15 +379,10 @@ class InBlocks(torch.autograd.Function):
             *strides(q, k, v, out), *shared.numbers, **shared.kinds, **FORWARD,
         )  # fmt: skip
         if slots:
-            each, levels = (x.unflatten(2, (-1, lists.pieces)) for x in (part, part_lse))
-            top = levels.amax(3, keepdim=True).clamp_min(-1e30)  # (B, H, R, 1, block)
-            shares = torch.exp2(levels - top)
-            total = shares.sum(3)
-            mixed = (each * (shares / total.clamp_min(1e-30).unsqueeze(3)).unsqueeze(-1)).sum(3)
-            level = torch.where(total > 0, top.squeeze(3) + total.log2(), float("inf"))
-            places = places_of(lists, block)
-            out.index_copy_(2, places, mixed.flatten(2, 3).to(out.dtype))
-            lse.index_copy_(2, places, level.flatten(2))
+            join_kernel[(len(lists.split) * (block // ROWS), batch * heads)](
+                out, lse, part, part_lse, lists.split, *strides(out), heads, whole, slots,
+                lists.pieces, BLOCK=block, WIDTH=width, ROWS=ROWS,
+            )  # fmt: skip
         ctx.save_for_backward(q, k, v, known, out, lse)
         ctx.work, ctx.scale = work, scale
         return out[:, :, :length]
@@ -345,28 +394,25 @@ class InBlocks(torch.autograd.Function):
         batch, heads, length, width = q.shape
         whole, block = work.blocks * work.block, work.block
         dout = dout if dout.stride(-1) == 1 else dout.contiguous()
-        delta = q.new_zeros(batch, heads, whole, dtype=torch.float32)
-        delta[:, :, :length] = (dout.float() * out[:, :, :length].float()).sum(-1)
+        delta = torch.empty_like(lse)
         dq, dk, dv = (like_heads(q, whole) for _ in range(3))
-        for lists, kernel, found in (
-            (work.by_query, query_kernel, [dq]),
-            (work.by_key, key_kernel, [dk, dv]),
+        for lists, kernel, begun, found in (
+            (work.by_query, query_kernel, [out], [dq]),
+            (work.by_key, key_kernel, [], [dk, dv]),
         ):
             slots = len(lists.split) * lists.pieces
             part = q.new_empty(batch, heads, slots, len(found), block, width, dtype=torch.float32)
             shared = shared_of(q, known, work, lists, ctx.scale, slots)
             kernel[(len(lists.row), batch * heads)](
-                q, k, v, *shared.known, dout, lse, delta, *found, part, *lists[:6], work.tiles,
-                *strides(q, k, v, dout, found[0]), shared.numbers[0], ctx.scale,
-                *shared.numbers[1:], **shared.kinds, **BACKWARD,
+                q, k, v, *shared.known, *begun, dout, lse, delta, *found, part, *lists[:6],
+                work.tiles, *strides(q, k, v, *begun, dout, found[0]), shared.numbers[0],
+                ctx.scale, *shared.numbers[1:], **shared.kinds, **BACKWARD,
             )  # fmt: skip
             if slots:
-                added = part.unflatten(2, (-1, lists.pieces)).sum(3)  # (B, H, R, 1 or 2, block, K)
-                places = places_of(lists, block)
-                for number, gradient in enumerate(found):
-                    gradient.index_copy_(
-                        2, places, added[:, :, :, number].flatten(2, 3).to(gradient.dtype)
-                    )
+                add_kernel[(len(lists.split) * (block // ROWS), batch * heads, len(found))](
+                    found[0], found[-1], part, lists.split, *strides(found[0]), heads, slots,
+                    lists.pieces, COUNT=len(found), BLOCK=block, WIDTH=width, ROWS=ROWS,
+                )  # fmt: skip
         dq, dk, dv = (x[:, :, :length] for x in (dq, dk, dv))
         return dq, dk, dv, None, None, None
 

@@ -15,12 +15,21 @@ from triton.compiler import ASTSource  # noqa: E402
 
 from regard.parts import kernel  # noqa: E402
 
-POINTERS = {"LSE": "fp32", "PART": "fp32", "PART_LSE": "fp32", "DELTA": "fp32", "TILES": "i8"}
+POINTERS = {
+    "LSE": "fp32",
+    "PART": "fp32",
+    "PART_LSE": "fp32",
+    "DELTA": "fp32",
+    "TILES": "i8",
+    "SPLIT": "i64",
+}
 LISTS = ("ROW", "SLOT", "FIRST", "LAST", "OTHER", "TILE")
 KERNELS = {
     "forward": (kernel.forward_kernel, kernel.FORWARD),
     "query": (kernel.query_kernel, kernel.BACKWARD),
     "key": (kernel.key_kernel, kernel.BACKWARD),
+    "join": (kernel.join_kernel, {}),
+    "add": (kernel.add_kernel, {}),
 }
 
 
@@ -33,8 +42,10 @@ def test_a_kernel_compiles_for_an_h200(name, more, kind, precision, side, tmp_pa
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     made, options = KERNELS[name]
     fixed = {
-        "BLOCK": side, "WIDTH": side, "PADDED": more, "DRAWN": more, "PRECISION": precision
+        "BLOCK": side, "WIDTH": side, "PADDED": more, "DRAWN": more, "PRECISION": precision,
+        "ROWS": kernel.ROWS, "COUNT": 1 + more,
     }  # fmt: skip
+    fixed = {key: value for key, value in fixed.items() if key in made.arg_names}
     types = {}
     for argument in made.arg_names:
         if argument in fixed:
@@ -45,6 +56,8 @@ def test_a_kernel_compiles_for_an_h200(name, more, kind, precision, side, tmp_pa
             types[argument] = "*i1" if more else f"*{kind}"
         elif argument.isupper():
             own = "i32" if argument in LISTS else POINTERS.get(argument, kind)
+            if name == "add" and argument == "FIRST":  # here a gradient, not where a list begins
+                own = kind
             types[argument] = f"*{own}"
         else:
             types[argument] = "i32"
