@@ -15,7 +15,7 @@ from ..model import AnyBatch, Model
 from ..models.door import PatchDoor
 from ..parts.block import Block
 from .distributed import World
-from .loss import Loss, TokenLoss
+from .loss import Loss
 
 # Sum of -log p, and what the next batch goes on from.
 StepResult = tuple[Tensor, tuple[Tensor, ...]]
@@ -63,8 +63,7 @@ def make_backward(
         # Not every task asks every part of its model: a pooler, say, or the words beside a class.
         return Plain(DistributedDataParallel(objective, find_unused_parameters=True), precision)
     plain = Plain(objective, precision)
-    captures = not isinstance(loss, TokenLoss) or loss.captures
-    return Graphs(plain) if compiling in ("graph", "full") and on_gpu and captures else plain
+    return Graphs(plain) if compiling in ("graph", "full") and on_gpu else plain
 
 
 def compile_blocks(model: nn.Module) -> None:

@@ -15,6 +15,7 @@ from ..model import AnyBatch, Model
 from ..parts.output import Output
 from ..parts.precision import at_least_float32, autocast_dtype
 from . import kernel
+from .ctc import ctc_loss
 from .settings import Settings
 
 # Scores held at a time: 64 MiB in float32; on a GPU 1 GiB in bfloat16, for large products.
@@ -38,7 +39,6 @@ class TokenLoss:
     """
 
     parts: ClassVar[tuple[str, ...]] = ()  # names of what it is made of, where that is several
-    captures = True  # whether what it computes can be recorded as a CUDA graph
 
     def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0) -> None:
         self.smoothing, self.r_drop = smoothing, r_drop
@@ -106,7 +106,6 @@ class HeardLoss(TokenLoss):
     def __init__(self, smoothing: float = 0.0, r_drop: float = 0.0, ctc: float = 0.3) -> None:
         super().__init__(smoothing, r_drop)
         self.ctc = ctc
-        self.captures = not ctc  # CTC looks at lengths
 
     @classmethod
     def of(cls, settings: Settings) -> HeardLoss:
@@ -127,13 +126,8 @@ class HeardLoss(TokenLoss):
     def tell(self, model: Model, heard: Heard, asked: Words) -> Tensor:
         """-Σ log p of whole texts, over all ways to lay them along what is heard."""
         logs = at_least_float32(model.ctc(heard.states)).log_softmax(-1)  # type: ignore[operator]
-        if logs.is_meta:  # to be counted, not computed
-            return logs.sum()
-        found: Tensor = F.ctc_loss(
-            logs.transpose(0, 1), asked.labels, heard.lengths, asked.lengths - 1,  # without its end
-            blank=logs.shape[-1] - 1, reduction="sum", zero_infinity=True,
-        )  # fmt: skip
-        return found
+        # A text's end is not told.
+        return ctc_loss(logs, asked.labels, heard.lengths, asked.lengths - 1).sum()
 
 
 class LinearCrossEntropy(torch.autograd.Function):
