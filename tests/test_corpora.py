@@ -4,15 +4,17 @@ import gzip
 import importlib
 import json
 import re
+import sys
 import tarfile
 from collections import Counter
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
 import torch
 
 import regard
+from regard.corpora.listops.generate import worked_out
 from regard.data.sounds import decode
 
 FOLDER = Path(regard.__file__).parent / "corpora"
@@ -193,3 +195,55 @@ def test_spoken_numbers_are_what_their_generator_draws():
         speakers[part] = {one.voice for one in generate.drawn(part)}
         assert speakers[part] <= set(generate.VOICES[part])
     assert not speakers["test"] & (speakers["train"] | speakers["valid"])
+
+
+def made(corpus, folder, monkeypatch, *settings):
+    """Rows of a corpus that is made when it is wanted, twice: both times the same."""
+    found = []
+    for name in ("once", "again"):
+        monkeypatch.setattr(sys, "argv", [corpus, str(folder / name), *settings])
+        importlib.import_module(f"regard.corpora.{corpus}.generate").main()
+        parts = [gzip.decompress((folder / name / f"{p}.tsv.gz").read_bytes()) for p in PARTS]
+        found.append([[row.split("\t") for row in p.decode().splitlines()[1:]] for p in parts])
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_lists_come_to_what_stands_beside_them(tmp_path, monkeypatch):
+    sizes = ("--train", "60", "--valid", "7", "--test", "5", "--shortest", "20", "--longest", "90")
+    parts = made("listops", tmp_path, monkeypatch, *sizes)
+    assert [len(part) for part in parts] == [60, 7, 5]
+    for listed, value in chain(*parts):
+        tokens = listed.split()
+        assert 20 <= len(tokens) <= 90 and worked_out(tokens) == int(value)
+
+
+def test_by_hand_lists_come_to_the_same():
+    # Largest of 4, the median of 1, 7, 8 and the sum of 9 and 6 without its tens.
+    assert worked_out(["[MAX", "4", "[MED", "1", "7", "8", "]", "[SM", "9", "6", "]", "]"]) == 7
+    assert worked_out(["[MIN", "3", "[MED", "2", "5", "]", "]"]) == 3
+
+
+def test_what_is_asked_stands_in_the_text_once(tmp_path, monkeypatch):
+    sizes = ("--train", "80", "--valid", "5", "--test", "6", "--shortest", "16", "--longest", "200")
+    train, _, test = made("recall", tmp_path, monkeypatch, *sizes)
+    lengths = [len(text.split()) for text, _ in train]
+    assert min(lengths) < 40 and max(lengths) > 100, "short and long ones"
+    assert {len(text.split()) for text, _ in test} == {200}
+    for text_, value in train + test:
+        mark, asked, *rest = text_.split()
+        facts = [token.split("=") for token in rest if "=" in token]
+        assert mark == "?" and len(dict(facts)) == len(facts) == 4
+        assert dict(facts)[asked] == value
+
+
+def test_talk_has_its_opinions_somewhere(tmp_path, monkeypatch):
+    train, _, test = made(
+        "talk", tmp_path, monkeypatch, "--train", "6", "--valid", "2", "--test", "4"
+    )
+    for part, found in (("train", train), ("test", test)):
+        opinions = [row.split("\t") for row in text("sentiment", part).splitlines()[1:]]
+        for long, label in found:
+            kinds = {kind for opinion, kind in opinions if opinion in long}
+            assert kinds == {label} and 850 < len(long.split()) < 1500
+        assert len({label for _, label in found}) == 2

@@ -33,7 +33,7 @@ from ..parts.pool import POOLS
 from ..parts.position import POSITIONS, NoPosition
 from ..parts.score import SCORES
 from .door import DOORS, make_door, table_of
-from .patterned import PatternSettings
+from .patterned import PatternSettings, with_more_places
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,9 @@ class BERT(Model):
                 nn.init.normal_(weight, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
+
+    def fitted(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return with_more_places(weights, dict(self.named_parameters()))
 
     def forward(self, batch: Batch[Tensors, Asked]) -> Tensor:
         return self.states(batch).states if self.asked is Nothing else super().forward(batch)

@@ -22,7 +22,7 @@ from ..parts.position import POSITIONS, STRETCHES, NoPosition, Rotary
 from ..parts.score import SCORES
 from ..parts.state import Rolling
 from .door import make_door, table_of
-from .patterned import PatternSettings
+from .patterned import PatternSettings, with_more_places
 from .stack import Stack
 
 
@@ -120,6 +120,9 @@ class GPT(Stack):
             x = block(x, mask=mask, causal=True, positions=positions)
         out: Tensor = self.norm(x)
         return out
+
+    def fitted(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        return with_more_places(weights, dict(self.named_parameters()))
 
     def _block(self, layer: int) -> Block:
         s = self.settings

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypedDict
 
 from annotated_types import Ge, Gt, Le
+from torch import Tensor
 
 from ..parts.pattern import PATTERNS, Pattern
 
@@ -40,3 +41,13 @@ class PatternSettings:
             return {"pattern": None, "block": self.block}
         sizes = self.block, self.reach, self.first_places, self.random_blocks
         return {"pattern": PATTERNS[self.pattern](*sizes).of_layer(layer), "block": self.block}
+
+
+def with_more_places(weights: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Another run's weights, its learned places again and again where there are more of them here:
+    near by, all looks as it did where it was learned (Beltagy et al. 2020, section 5)."""
+    name = "embedding.position.weight"
+    if name not in weights or name not in own or len(weights[name]) >= len(own[name]):
+        return weights
+    times = -(-len(own[name]) // len(weights[name]))
+    return {**weights, name: weights[name].repeat(times, 1)[: len(own[name])]}

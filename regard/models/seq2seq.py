@@ -61,6 +61,7 @@ class Seq2SeqSettings:
         str, PICKS, "soft: mix all places; hard: draw one, rewarded; gumbel: draw one by noise"
     ] = "soft"
     temperature: Annotated[float, Gt(0), "of the gradient of gumbel"] = 1.0
+    reward: Annotated[float, Ge(0), Le(1000), "hard: weight of what draws gain"] = 0.1
     exploration: Annotated[float, Ge(0), "hard: weight of the draws' entropy"] = 0.01
     mean_often: Annotated[
         float, Ge(0), Le(1), "hard: how often, in training, the mean takes a draw's place"
@@ -256,8 +257,8 @@ class Seq2Seq(Model):
         it, times the gradient of the draw's own log-probability (Williams 1992; Xu et al. 2015).
 
         What is expected is learned beside it, from the query alone: it must not know the draw.
-        Where later words depend on a draw, they count too; what all of them gain is scaled to
-        about one, for else it would drown what the words themselves teach.
+        Where later words depend on a draw, they count too. What all of them gain is scaled to
+        about one and weighed little, for else it would drown what the words themselves teach.
         """
         assert self.baseline is not None
         states = states.detach()
@@ -278,7 +279,7 @@ class Seq2Seq(Model):
         better = gain - expected.detach()
         real = asked.real.sum().clamp_min(1)
         scale = ((better**2 * asked.real).sum() / real).sqrt().clamp_min(1.0)
-        loss = ((expected - gain) / scale) ** 2 - better / scale * chance
+        loss = ((expected - gain) / scale) ** 2 - self.settings.reward * better / scale * chance
         loss = loss - self.settings.exploration * entropy
         mean: Tensor = (loss * asked.real).sum() / real
         return mean

@@ -458,6 +458,26 @@ def test_a_run_brings_its_model_along(tmp_path, origin):
     assert run.task.text.tokenizer.to_str() == first.task.text.tokenizer.to_str()
 
 
+def test_learned_places_are_repeated_where_there_are_more(tmp_path, origin):
+    recipe, first = origin
+    count = len(weights(first)["embedding.position.weight"])
+    settings = (
+        "model.from=" + str(first.folder),
+        f"model.positions={2 * count + 3}",
+        "model.pattern=bigbird",
+        "model.block=4",
+        "train.steps=1",
+        "train.rate=1e-12",
+    )
+    run = regard.train(str(recipe), *settings, run=tmp_path / "run")
+    places, before = (weights(r)["embedding.position.weight"] for r in (run, first))
+    assert len(places) == 2 * count + 3
+    torch.testing.assert_close(places[:count], before)
+    torch.testing.assert_close(places[count : 2 * count], before)
+    torch.testing.assert_close(places[2 * count :], before[:3])
+    assert run.predict(["red " * (count + 5)]), "longer than what was learned"
+
+
 def test_adapters_leave_all_else_as_it_was_and_are_merged(tmp_path, origin):
     recipe, first = origin
     settings = ("model.from=" + str(first.folder), "train.adapters=4", "train.steps=10")

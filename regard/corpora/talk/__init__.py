@@ -1,0 +1,1 @@
+"""Long talk with a few opinions in it, made by `__main__.py`."""
