@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..data.read import is_text
 from ..errors import InputError
 from ..model import AnyBatch
-from ..tasks.task import Traces
+from ..tasks.task import Axis, Traces
 from ..training.run import Run
 from . import capture, figure
 from .save import save
@@ -50,6 +50,7 @@ class Field:
     threshold: float
     layers: list[Below]  # from the top to the bottom
     weights: list[NDArray[np.float32]]  # (T, T) each, of the same layers: the largest of any head
+    axis: Axis  # what the tokens are: words, patches of a picture, nodes of a graph
 
     def data(self) -> dict[str, object]:
         rows = [
@@ -68,8 +69,17 @@ WRITERS: dict[str, Callable[[Field, Path], object]] = {
     ".json": lambda field, path: path.write_text(
         json.dumps(field.data(), ensure_ascii=False), encoding="utf-8"
     ),
-    **{kind: lambda field, path: figure.tree(field, path) for kind in (".png", ".svg", ".pdf")},
+    **{kind: lambda field, path: drawn(field, path) for kind in (".png", ".svg", ".pdf")},
 }
+
+
+def drawn(field: Field, path: Path) -> Path:
+    """Patches where they lie in their picture, nodes in their graph; else as a tree."""
+    if len(field.axis.shape) == 2 and field.axis.picture:
+        return figure.growing_patches(field, path)
+    if field.axis.layout is not None:
+        return figure.growing_nodes(field, path)
+    return figure.tree(field, path)
 
 
 @torch.inference_mode(mode=False)  # a server answers without gradients; here they are asked for
@@ -84,7 +94,8 @@ def field(run: Run, source: object, token: str | int, threshold: float = 0.1) ->
     if task.looks_at_answer:
         target = task.predict(run.model, [given], run.recipe.decode, run.longest)[0].output
     batch, sides = task.trace(given, target)
-    names = capture.named(run, sides)[side].names
+    axis = capture.named(run, sides)[side]
+    names = axis.names
     place = placed(names, token)
     kind = f"{stack}.attention"
     report = capture.look(run, source, target or None)
@@ -97,7 +108,7 @@ def field(run: Run, source: object, token: str | int, threshold: float = 0.1) ->
         mean = look.weights.mean(0)
         flow = flow @ (0.5 * mean + 0.5 * np.eye(len(names)))  # half of every vector stays itself
         layers.append(Below(look.layer, sorted(above), rounded(flow), rounded(slopes)))
-    return Field(names, place, threshold, layers, weights)
+    return Field(names, place, threshold, layers, weights, axis)
 
 
 def rounded(shares: Array) -> list[float]:

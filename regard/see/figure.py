@@ -41,12 +41,7 @@ def alignment(look: Look, path: Path) -> None:
 
 def on_picture(report: AttentionReport, path: Path) -> None:
     """Weights drawn on the picture: for each word or step, or for each head and all layers."""
-    import io
-
-    from PIL import Image
-
-    with Image.open(io.BytesIO(report.picture)) as opened:
-        shown = np.asarray(opened.convert("RGB"))
+    shown = pixels(report.picture)
     panels = list(panels_of(report))[:MOST_PANELS]
     across = min(6, len(panels))
     from matplotlib.figure import Figure
@@ -64,6 +59,16 @@ def on_picture(report: AttentionReport, path: Path) -> None:
         axes.set_title(plain(title), fontsize=8)
         axes.set_axis_off()
     write(chart, path)
+
+
+def pixels(file: bytes) -> NDArray[np.uint8]:
+    """A picture's file as numbers.  -> (h, w, 3)"""
+    import io
+
+    from PIL import Image
+
+    with Image.open(io.BytesIO(file)) as opened:
+        return np.asarray(opened.convert("RGB"))
 
 
 MOST_PANELS = 36
@@ -350,6 +355,68 @@ def tree(field: Field, path: Path) -> Path:
     axes.tick_params(labelsize=7)
     axes.set_xlim(-0.6, count + 1)
     return write(chart, path)
+
+
+def growing_patches(field: Field, path: Path) -> Path:
+    """A picture a layer, from the top down: framed what is looked at, lit by what really moves the
+    chosen patch."""
+    picture = pixels(field.axis.picture)
+    down, across = field.axis.shape
+    first = len(field.tokens) - down * across  # a class token stands before the patches
+    high, wide = picture.shape[0] / down, picture.shape[1] / across
+    chart, panels = side_by_side(field)
+    for axes, below in zip(panels, field.layers, strict=True):
+        axes.imshow(picture, alpha=0.5, extent=(0, across, down, 0))
+        heat = np.array(below.gradient[first:]).reshape(down, across)
+        axes.imshow(heat, cmap="Oranges", alpha=0.6, vmin=0, extent=(0, across, down, 0))
+        for token, color in [*((j, "tab:blue") for j in below.looked_at), (field.place, "k")]:
+            row, column = divmod(token - first, across)
+            if token >= first:
+                box = {"fill": False, "edgecolor": color, "linewidth": 1.2}
+                axes.add_patch(_frame(column, row, **box))
+        axes.set_aspect(high / wide)
+    return write(chart, path)
+
+
+def growing_nodes(field: Field, path: Path) -> Path:
+    """A graph a layer, from the top down: filled what is looked at, as large as what really moves
+    the chosen node."""
+    assert field.axis.layout is not None
+    places, edges = np.array(field.axis.layout["places"]), field.axis.layout["edges"]
+    first = len(field.tokens) - len(places)  # a virtual node stands before the others
+    chart, panels = side_by_side(field)
+    for axes, below in zip(panels, field.layers, strict=True):
+        for one, other in edges:
+            axes.plot(*places[[one, other]].T, color="0.8", linewidth=0.8, zorder=0)
+        moved = np.array(below.gradient[first:])
+        sizes = 20 + 200 * moved / max(float(moved.max()), 1e-9)
+        seen = [node + first in below.looked_at for node in range(len(places))]
+        colors = ["tab:orange" if one else "white" for one in seen]
+        edge = ["k" if node + first == field.place else "0.6" for node in range(len(places))]
+        axes.scatter(*places.T, s=sizes, c=colors, edgecolors=edge, zorder=2)
+        axes.margins(0.15)
+        axes.invert_yaxis()
+    return write(chart, path)
+
+
+def side_by_side(field: Field) -> tuple[Any, Sequence[Any]]:
+    """A panel for what goes into each layer, the highest first."""
+    from matplotlib.figure import Figure
+
+    chart = Figure(figsize=(2.6 * len(field.layers), 3.0), layout="constrained")
+    chart.suptitle(plain(f"what {field.tokens[field.place]} depends on"), fontsize=9)
+    panels = list(chart.subplots(1, len(field.layers), squeeze=False).flat)
+    for axes, below in zip(panels, field.layers, strict=True):
+        told = f"{len(below.looked_at)} of {len(field.tokens)}"
+        axes.set_title(f"into layer {below.layer + 1}: {told}", fontsize=8)
+        axes.set_axis_off()
+    return chart, panels
+
+
+def _frame(x: float, y: float, **look: Any) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x + 0.04, y + 0.04), 0.92, 0.92, **look)
 
 
 PARTS_OF_A_STEP = ("wished", "seen", "done")

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import regard
 from regard.errors import InputError
@@ -89,3 +90,21 @@ def test_what_has_no_such_blocks_says_so(tmp_path):
     run = regard.train("seq2seq-additive", *settings, run=tmp_path / "run")
     with pytest.raises(InputError, match="no blocks whose tokens look at each other"):
         run.field("I am cold.", 0)
+
+
+def test_patches_and_nodes_are_drawn_where_they_lie(tmp_path):
+    """Of a picture and of a graph the same numbers, on the picture and along the edges."""
+    few = ("train.steps=2", "data.test=", "train.evaluate_examples=2")
+    digits = regard.train("vit-digits", *few, run=tmp_path / "digits")
+    Image.new("L", (8, 8), 90).save(tmp_path / "grey.png")
+    found = digits.field(tmp_path / "grey.png", "2,3", threshold=0.0)
+    assert found.axis.shape == (4, 4) and found.tokens[found.place] == "2,3"
+    assert len(found.layers[-1].looked_at) == len(found.tokens), "each patch looks at all"
+    graphs = regard.train("graph-cycles", *few, run=tmp_path / "graphs")
+    way = json.dumps({"nodes": ["o"] * 5, "edges": [[0, 1], [1, 2], [2, 3], [3, 4]]})
+    along = graphs.field(way, 0)
+    assert all(0 in one.looked_at for one in along.layers)
+    for name, one in (("patches", found), ("nodes", along)):
+        assert one.axis.layout is not None or one.axis.picture
+        assert one.save(tmp_path / f"{name}.png").stat().st_size > 5000
+        assert b"<svg" in one.save(tmp_path / f"{name}.svg").read_bytes()

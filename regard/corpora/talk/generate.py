@@ -43,9 +43,9 @@ def main() -> None:
     for part in SIZES:
         rng = random.Random(f"talk {part}")
         sentences = lines(CORPORA / f"tatoeba-en-fr/{part}.en.gz")
-        rows = [line.split("\t") for line in lines(CORPORA / f"sentiment/{part}.tsv.gz")[1:]]
-        labels = sorted({label for _, label in rows})
-        opinions = {label: [text for text, own in rows if own == label] for label in labels}
+        told = [line.split("\t") for line in lines(CORPORA / f"sentiment/{part}.tsv.gz")[1:]]
+        labels = sorted({label for _, label in told})
+        opinions = {label: [text for text, own in told if own == label] for label in labels}
         path = said.out / f"{part}.tsv.gz"
         with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
             packed.write(b"text\tlabel\n")
