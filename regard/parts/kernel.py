@@ -7,7 +7,7 @@ and are put together at the end: else all would wait for the few that look at ev
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -50,9 +50,10 @@ class Work(NamedTuple):
     blocks: int
 
 
-@lru_cache(maxsize=64)
+@cache
 def work_of(pattern: Pattern, size: Size, device: torch.device) -> Work:
-    """Kept, for nothing may be copied to a device while its work is captured."""
+    """Kept for good: nothing may be copied to a device while its work is captured, and what was
+    captured goes on reading from here."""
     layout = Layout(pattern, size, size.block * size.blocks)
     some, whole = layout.blocks
     drawn, tiles = tiles_of(layout, some & ~whole)

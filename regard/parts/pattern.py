@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -225,9 +225,9 @@ class Drawn(Pattern):
     __hash__, __eq__ = object.__hash__, object.__eq__
 
 
-@lru_cache(maxsize=64)
+@cache
 def drawn_on(pattern: RandomBlocks, size: Size, device: torch.device) -> Tensor:
-    """Kept, for nothing may be copied to a device while its work is captured.  -> (H, N, N)"""
+    """Kept for good, for what was captured goes on reading from here.  -> (H, N, N)"""
     return drawn_blocks(pattern, size).to(device)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -43,8 +43,9 @@ def plan(layout: Layout, device: torch.device) -> Plan:
     return planned(layout.pattern, layout.size, device)
 
 
-@lru_cache(maxsize=256)
+@cache
 def planned(pattern: Pattern, size: Size, device: torch.device) -> Plan:
+    """Kept for good, for what was captured goes on reading from here."""
     blocks = laid_out_blocks(pattern, size)
     some = blocks.some  # (H or 1, N, N)
     counts = some.sum(-1).amax(0)  # (N,)

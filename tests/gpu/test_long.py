@@ -107,3 +107,27 @@ def test_a_run_with_a_pattern_trains(gpu, tmp_path):
     run = regard.train("lm-shakespeare-cpu", *settings, run=tmp_path / "run")
     (answer,) = run.predict(["ROMEO:"])
     assert answer.output and run.model.longest is None
+
+
+def test_what_was_captured_outlives_many_other_lengths(gpu):
+    """A graph reads a layout's lists for as long as it is played back."""
+    shape, pattern = (1, 2, 40 * 16, 16), PATTERNS["bigbird"](16, 16, 0, 1)
+    q = torch.randn(shape, device=gpu)
+
+    def work(length):
+        layout = laid_out(pattern, 16, length, 2, False)
+        part = q[:, :, :length]
+        return kernel.by_kernel(part, part, part, 0.25, layout, None)
+
+    wanted = work(shape[2]).clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = work(shape[2])
+    for blocks in range(12, 40):
+        for layer in range(12):
+            layout = laid_out(pattern.of_layer(layer), 16, 16 * blocks, 2, False)
+            kernel.work_of(layout.pattern, layout.size, gpu)
+    torch.cuda.empty_cache()
+    _ = [torch.full((64, 64), 2**20, device=gpu, dtype=torch.int32) for _ in range(2000)]
+    graph.replay()
+    torch.testing.assert_close(found, wanted)

@@ -1,35 +1,34 @@
-"""Makes texts that hide facts: python -m regard.corpora.recall OUT
+"""Makes texts that hide a fact: python -m regard.corpora.recall OUT
 
-A text begins with a question, `? 7`, and goes on with letters that mean nothing. Four facts stand
-somewhere between them, `7=C`: a number and what it is. What the asked number is, is the label. The
-other three facts are there so that finding a fact is not enough. Texts to learn from have 64 to
-16,384 tokens, as many short ones as long ones, for a fact among a few letters is learned sooner;
-those of the test all have the most. The same every time.
+Letters that mean nothing, and somewhere between them one word that means something, `=C`: that is
+the label. Whoever tells it from the first place must look there from as far away as it stands.
+Texts to learn from have 64 to 16,384 tokens, and all lengths as many tokens in all, so that most
+are short: a fact among a few letters is learned sooner. Those of the test all have the most. The
+same every time.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import math
 import random
 from pathlib import Path
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-NUMBERS = [str(number) for number in range(16)]
-VALUES = "ABCDEFGH"
-FACTS = 4
-SIZES = {"train": 12_000, "valid": 400, "test": 400}
+FACTS = [f"={letter}" for letter in "ABCDEFGH"]
+SIZES = {"train": 30_000, "valid": 400, "test": 400}
 
 
 def text(rng: random.Random, length: int) -> tuple[list[str], str]:
-    """So many tokens, and what the asked number is."""
-    numbers = rng.sample(NUMBERS, FACTS)
-    facts = [(number, rng.choice(VALUES)) for number in numbers]
-    tokens = ["?", numbers[0], *rng.choices(LETTERS, k=length - 2)]
-    for place, fact in zip(rng.sample(range(2, length), FACTS), facts, strict=True):
-        tokens[place] = "=".join(fact)
-    return tokens, dict(facts)[numbers[0]]
+    """So many tokens, and the fact among them."""
+    tokens, fact = rng.choices(LETTERS, k=length), rng.choice(FACTS)
+    tokens[rng.randrange(length)] = fact
+    return tokens, fact
+
+
+def drawn_length(rng: random.Random, shortest: int, longest: int) -> int:
+    """Twice as long is half as likely to be exceeded: 1/u of a number between 0 and 1."""
+    return round(1 / rng.uniform(1 / longest, 1 / shortest))
 
 
 def main() -> None:
@@ -45,11 +44,9 @@ def main() -> None:
         rng = random.Random(f"recall {part}")
         path = said.out / f"{part}.tsv.gz"
         with path.open("wb") as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as packed:
-            packed.write(b"text\tvalue\n")
+            packed.write(b"text\tfact\n")
             for _ in range(vars(said)[part]):
-                length = said.longest
-                if part == "train":
-                    spread = rng.uniform(math.log(said.shortest), math.log(said.longest))
-                    length = round(math.exp(spread))
-                tokens, value = text(rng, length)
-                packed.write(f"{' '.join(tokens)}\t{value}\n".encode())
+                of_all = part == "train"
+                length = drawn_length(rng, said.shortest, said.longest) if of_all else said.longest
+                tokens, fact = text(rng, length)
+                packed.write(f"{' '.join(tokens)}\t{fact}\n".encode())
