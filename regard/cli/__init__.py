@@ -1,0 +1,12 @@
+"""The shell: thin commands, one file for each kind of work.
+
+What needs torch is imported inside them, so that --help is instant.
+"""
+
+# In this order --help tells of them.
+# isort: off
+from .app import app, main
+from . import learn, answer, look, exchange
+# isort: on
+
+__all__ = ["answer", "app", "exchange", "learn", "look", "main"]

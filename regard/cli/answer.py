@@ -1,0 +1,147 @@
+"""A run at work: scored, asked, served."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import InputError
+from .app import OVERRIDE, AsJson, Overrides, RunFolder, app, load_run
+
+
+@app.command()
+def evaluate(
+    run: RunFolder,
+    settings: Overrides = None,
+    on: Annotated[
+        str, typer.Option(help="valid or test; default test, where there are such data")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Score a run on its test data."""
+    from .. import terminal
+
+    if on not in ("", "valid", "test"):
+        raise InputError(f"--on must be valid or test, but is '{on}'.")
+    scores = load_run(run, settings or []).evaluate(on)
+    if not on and scores["on"] != "test":
+        print(f"regard: the run has no data.test; scored on {scores['on']}.", file=sys.stderr)
+    if as_json:
+        print(terminal.json_line(scores))
+    else:
+        terminal.print_scores(terminal.console(), scores)
+
+
+@app.command()
+def predict(
+    run: RunFolder,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[INPUT]...", help="inputs; decode.KEY=VALUE changes a setting"),
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--input", help="a file of inputs, one a line")
+    ] = None,
+    draft: Annotated[
+        Path | None, typer.Option(help="a smaller run that guesses ahead (language models)")
+    ] = None,
+    logprobs: Annotated[
+        bool, typer.Option("--logprobs", help="how likely each token of the input is, instead")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Answer inputs: arguments, a file, or standard input; line in, line out.
+
+    A language model writes on as you watch; all of standard input is then one prompt.
+    """
+    from .. import terminal
+    from ..tasks.task import Streams
+
+    words = inputs or []
+    overrides = [word for word in words if OVERRIDE.match(word)]
+    given = [word for word in words if not OVERRIDE.match(word)]
+    if given and file is not None:
+        raise InputError("inputs must be arguments or --input, but both are given.")
+    trained = load_run(run, overrides)
+    if draft is not None:
+        device = [text for text in overrides if text.startswith("train.device=")]
+        trained.use_draft(load_run(draft, device))
+    writes_on = isinstance(trained.task, Streams)
+    if given:
+        source: Iterator[list[str]] = iter([given])
+    elif file is not None:
+        from ..data.read import lines
+
+        source = terminal.chunks_of(lines(file))
+    elif writes_on:
+        source = iter([["\n".join(line for chunk in terminal.arriving() for line in chunk)]])
+    else:
+        source = terminal.arriving()
+    first = 1
+    for chunk in terminal.counted(source, shown=not given):
+        if logprobs:
+            terminal.print_logprobs(trained, chunk, as_json)
+        elif writes_on and not as_json:
+            terminal.write_on(trained, chunk, first)
+        else:
+            for answer in trained.predict(chunk, first):
+                print(terminal.json_line(answer.json()) if as_json else answer.output)
+                if answer.warning and not as_json:
+                    print(f"regard: {answer.warning}.", file=sys.stderr)
+        sys.stdout.flush()
+        first += len(chunk)
+
+
+@app.command()
+def serve(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")],
+    host: Annotated[str, typer.Option(help="the address to listen at")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="the port to listen at")] = 8000,
+    api_key: Annotated[
+        str, typer.Option(envvar="REGARD_API_KEY", help="a key that every request must bring")
+    ] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    origin: Annotated[
+        list[str] | None, typer.Option(help="a web site that may ask from a browser (CORS)")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="a name that the server answers to, beside localhost and --host"),
+    ] = None,
+    max_body: Annotated[int, typer.Option(help="bytes of a request")] = 2**20,
+    max_prompt: Annotated[int, typer.Option(help="tokens of a prompt")] = 16384,
+    max_tokens: Annotated[int, typer.Option(help="tokens asked for")] = 4096,
+    max_batch: Annotated[int, typer.Option(help="answers written at the same time")] = 64,
+    max_queue: Annotated[int, typer.Option(help="requests that may wait")] = 256,
+    max_seconds: Annotated[float, typer.Option(help="until an answer must be there")] = 120.0,
+    max_connections: Annotated[int, typer.Option(help="open at the same time")] = 1000,
+) -> None:
+    """HTTP API and web page: OpenAI's routes, any task, what attends to what."""
+    try:
+        from ..serve.limits import ServerLimits
+        from ..serve.server import allow_files, is_loopback
+        from ..serve.server import serve as listen
+    except ImportError as error:
+        raise InputError(
+            f"regard serve needs {error.name}; pip install 'regard[serve]'."
+        ) from error
+
+    limits = ServerLimits(
+        body=max_body, prompt=max_prompt, new_tokens=max_tokens, rows=max_batch,
+        waiting=max_queue, seconds=max_seconds, connections=max_connections,
+    )  # fmt: skip
+    for name, value in vars(limits).items():
+        if not value > 0:
+            raise InputError(f"every limit must be above 0, but {name} is {value}.")
+    allow_files(limits.connections + 64)
+    if not is_loopback(host) and not api_key:
+        print(
+            f"regard: {host} can be reached by others, and there is no --api-key: anybody may ask.",
+            file=sys.stderr,
+        )
+    print(f"http://{host}:{port}  ({', '.join(str(run) for run in runs)}); Ctrl-C ends", flush=True)
+    listen(runs, host, port, api_key, limits, device, origin or [], allow_host or [])

@@ -1,0 +1,216 @@
+"""From a recipe to a run: what there is to train, what it costs, training, and records."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import InputError
+from .app import AsJson, Overrides, RecipeName, app, load_run
+
+
+@app.command()
+def demo(
+    run: Annotated[Path, typer.Option(help="where to keep the run")] = Path("runs/demo"),
+    fresh: Annotated[bool, typer.Option("--fresh", help="train anew")] = False,
+) -> None:
+    """The main job on the bundled corpus: train, score, translate, draw."""
+    from rich.table import Table
+
+    from .. import terminal
+    from ..see.run import load
+
+    console = terminal.console()
+    if fresh or not (run / "README.md").is_file():
+        console.print("English to French on 94,000 short sentences of Tatoeba (CC BY 2.0 FR).")
+        train_shown("translate-tatoeba", [], run, fresh)
+    else:
+        console.print(f"{run} is trained already; --fresh trains it anew.")
+        terminal.print_scores(console, json.loads((run / "results.json").read_text())["test"])
+    trained = load(run)
+    examples = trained.data("test").examples
+    picked = [examples[i] for i in range(0, len(examples), max(1, len(examples) // 10))[:10]]
+    answers = trained.predict([example.source for example in picked])
+    table = Table(
+        "English", "French by the model", "French by a person", title="Ten of the test sentences"
+    )
+    for example, answer in zip(picked, answers, strict=True):
+        table.add_row(example.source, answer.output, example.target)
+    console.print(table)
+    picture = trained.see("The little cat is sleeping on my bed.").save(run / "alignment.png")
+    console.print(f"\nWhat each French word looked at: {picture}", soft_wrap=True)
+    regard = terminal.typed_as()
+    console.print("\nWhat to type next:", style="bold")
+    for line, what in (
+        (f'{regard} predict {run} "I am cold."', ""),
+        (f'{regard} see {run} "I am cold." --out see.html', "every layer and head, in a browser"),
+        (f"{regard} evaluate {run} decode.num_beams=1", ""),
+        (f"{regard} serve {run}", "the same, in a browser and for programs"),
+        (f"{regard} recipes", "what else can be trained"),
+    ):
+        said = f"  {line:56}  # {what}" if what else f"  {line}"
+        console.print(said, highlight=False, soft_wrap=True)
+    if regard != "regard":
+        activate = Path(regard).with_name("activate")
+        console.print(f"\n`. {activate}` makes it plain `regard` in this shell.", soft_wrap=True)
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="print this one whole")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="every setting, with what it means")
+    ] = False,
+) -> None:
+    """What can be trained, a line each; one recipe printed whole."""
+    from .. import config
+
+    if name is None:
+        width = max(map(len, config.names()))
+        for each in config.names():
+            first = config.find(each).read_text(encoding="utf-8").splitlines()[0]
+            print(f"{each:{width}}  {first.removeprefix('#').strip()}")
+    elif everything:
+        from ..training.recipe import read
+
+        print(config.write(read(name).rows("comment")), end="")
+    else:
+        print(config.find(name).read_text(encoding="utf-8"), end="")
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    settings: Overrides = None,
+    run: Annotated[
+        Path | None,
+        # torchrun would take --run for an option of its own, hence the second name.
+        typer.Option("--run", "--folder", help="the run folder; default runs/<name>"),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="delete what the run folder holds; start over")
+    ] = False,
+) -> None:
+    """Train a recipe and score it; goes on where an unfinished run was left."""
+    train_shown(recipe, settings or [], run, fresh)
+
+
+@app.command()
+def record(
+    environment: Annotated[str, typer.Argument(help="keydoor, or a name of Gymnasium's")],
+    out: Annotated[Path, typer.Option(help="the table to write, a .csv")],
+    policy: Annotated[
+        str, typer.Option(help="usual, random, or the folder of a run that decides")
+    ] = "usual",
+    episodes: Annotated[int, typer.Option(min=1, help="how many histories")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="the same seed, the same histories")] = 0,
+    longest: Annotated[int, typer.Option(min=1, help="steps of a history at most")] = 1000,
+) -> None:
+    """Make records: let somebody decide in an environment, and write down what came of it."""
+    from ..data import environments
+    from ..tasks.task import Decides
+
+    made = environments.make(environment)
+    count = len(made.actions)
+    chosen: environments.Policy | None = None
+    if policy == "random":
+        chosen = lambda _: [1 / count] * count  # noqa: E731
+    elif policy != "usual":
+        trained = load_run(Path(policy), [])
+        if isinstance(trained.task, Decides):
+            chosen = trained.task.policy(trained.model, made.columns, made.actions)
+        if chosen is None:
+            raise InputError(f"--policy: {policy} is no run that decides among such actions.")
+    told = environments.episodes(made, chosen, episodes, seed, longest)
+    steps, gained = environments.write(out, made, told)
+    print(f"{out}: {episodes:,} histories, {steps:,} steps, mean return {gained:.4f}")
+
+
+@app.command()
+def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False) -> None:
+    """Parameters, FLOPs, memory, time, kWh and CO2e before training."""
+    import torch
+
+    from ..tasks import TASKS
+    from ..training.cost import estimate, shown_share
+    from ..training.distil import make_loss
+    from ..training.recipe import read
+
+    whole = read(recipe, settings or [])
+    task = TASKS[whole.task_kind]
+    batch = task.sample_batch(whole.task, whole.train.batch_tokens, whole.sections)
+    loss = make_loss(task.loss, whole.train, torch.device("meta"))
+    bill = estimate(whole.build, whole.usual_sizes(), whole.train, batch, loss)
+    if as_json:
+        print(json.dumps(bill))
+        return
+    every = bill.pop("everyday")
+    assert isinstance(every, dict)
+    for name, value in bill.items():
+        shown = (
+            f"{value:,}"
+            if isinstance(value, int)
+            else f"{value:.4g}"
+            if isinstance(value, float)
+            else value
+        )
+        print(f"{name:24} {shown}")
+    for name, share in every.items():
+        print(f"{'CO2e of ' + shown_share(share):24} {name}")
+
+
+def train_shown(
+    recipe: str,
+    settings: Sequence[str],
+    run: Path | None,
+    fresh: bool,
+    to_stderr: bool = False,
+) -> None:
+    """Train with the progress drawn; Ctrl-C saves first."""
+    import os
+
+    from .. import terminal
+    from ..see.run import train as start
+
+    console = terminal.console(stderr=to_stderr)
+    asked: list[int] = []
+    leads = os.environ.get("RANK", "0") == "0"
+    drawing = terminal.Drawing(console) if leads else None
+
+    def interrupt(number: int, frame: object) -> None:
+        if asked or (drawing is not None and not drawing.training):  # there is nothing to save
+            raise KeyboardInterrupt
+        asked.append(number)
+        print("\nsaving; again to leave at once", file=sys.stderr)
+
+    before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        trained = start(
+            recipe,
+            *settings,
+            run=run,
+            fresh=fresh,
+            on_event=drawing or (lambda event: None),
+            stop=lambda: bool(asked),
+        )
+    finally:
+        if drawing is not None:
+            drawing.close()
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+    if not leads:
+        return
+    if asked and not (trained.folder / "model.safetensors").is_file():
+        print(f"saved in {trained.folder}; the same command goes on from there.", file=sys.stderr)
+        sys.exit(128 + asked[0])  # 130 for Ctrl-C, 143 for what a batch system sends
+    results = trained.folder / "results.json"
+    if results.is_file():
+        for scores in json.loads(results.read_text()).values():
+            terminal.print_scores(console, scores)
+    console.print(f"The run is in {trained.folder}", soft_wrap=True, highlight=False)
