@@ -31,7 +31,7 @@ from regard.decode import Limits, with_cuda_graphs, write
 from regard.decode import Settings as Decode
 from regard.models.transformer import Transformer
 from regard.parts import mask as masks
-from regard.parts.packed import pack
+from regard.parts.packed import PRODUCTS, pack
 from regard.text import BOS, EOS, PAD, SPECIALS, UNK
 from regard.training import optim
 from regard.training.backward import make_backward
@@ -44,6 +44,9 @@ from tests.marian import copy_marian
 SMOOTHING = 0.1
 BEAMS = 4
 Pairs = Batch[Ids, Words]
+
+# What a precision of ours is held against; CTranslate2 has no bfloat16 on processors without AMX.
+THEIRS = {"float32": "float32", "bfloat16": "float32", "int8": "int8_float32"}
 
 # One step: forward, loss, backward, clip, update. (batch, its real target tokens)
 Step = Callable[[Pairs, int], None]
@@ -77,6 +80,10 @@ class Bench:
     device: torch.device
     repeats: int
     quick: bool
+
+    @property
+    def shape(self) -> Shape:
+        return TINY if self.quick else BASE
 
     def race(self, sides: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
         """On a GPU the device is waited for; on a CPU idle threads are let go to sleep."""
@@ -371,7 +378,7 @@ def bucketed_batches(shape: Shape, budget: int, count: int) -> list[tuple[Pairs,
 def decode(bench: Bench) -> None:
     """Beam search with the same weights on both sides, for exactly so many tokens."""
     on_gpu = bench.device.type == "cuda"
-    shape = TINY if bench.quick else BASE
+    shape = bench.shape
     rows, length, calls = (4, 8, 1) if bench.quick else (64, 32, 3) if on_gpu else (32, 32, 1)
     precision = "bfloat16" if on_gpu else "float32"
     what = f"beam {BEAMS}, {shape}, {rows} sentences × {length} tokens, {precision}"
@@ -380,7 +387,7 @@ def decode(bench: Bench) -> None:
     if not on_gpu:
         pack(ours)  # as every run that is loaded to answer on a CPU
     batch = full_batch(shape, rows, length).to(bench.device)
-    ours_now, theirs_now = our_beam(ours, batch, length), marian_beam(theirs, batch, length)
+    ours_now, theirs_now = our_search(ours, batch, length), marian_beam(theirs, batch, length)
 
     name = "transformers generate"
     label = bench.label(what, name)
@@ -395,15 +402,32 @@ def decode(bench: Bench) -> None:
         more["agree"] = agreement(ours_now(), theirs_now())
         seconds = bench.race({"ours": times(calls, ours_now), "peer": times(calls, theirs_now)})
         tell({**label, **compare(seconds["ours"], seconds["peer"], calls * rows * length), **more})
-    if on_gpu:
-        return
+    if not on_gpu:
+        with tempfile.TemporaryDirectory() as folder:
+            against_ctranslate2(bench, theirs, batch, length, Path(folder))
 
-    label = bench.label(what, "CTranslate2")
-    with guarded(label), tempfile.TemporaryDirectory() as folder:
-        peer_now = ctranslate2_beam(theirs, batch, length, Path(folder))
-        agree = agreement(ours_now(), peer_now())
-        seconds = bench.race({"ours": ours_now, "peer": peer_now})
-        tell({**label, **compare(seconds["ours"], seconds["peer"], rows * length), "agree": agree})
+
+def against_ctranslate2(
+    bench: Bench, theirs: MarianMTModel, batch: Pairs, length: int, folder: Path
+) -> None:
+    """Every precision of ours against the same of CTranslate2, searched and greedy."""
+    rows = len(batch.read.ids)
+    names = save_for_ctranslate2(theirs, folder)
+    for precision in PRODUCTS:
+        ours = copy_marian(theirs)
+        why = pack(ours, precision)
+        for beams in (BEAMS, 1):
+            what = f"{bench.shape}, {rows} sentences × {length} tokens, {precision}"
+            way, theirs_is = f"beam {beams}" if beams > 1 else "greedy", THEIRS[precision]
+            label = bench.label(f"{way}, {what}", f"CTranslate2 {theirs_is}")
+            with guarded(label):
+                assert not why, why
+                ours_now = our_search(ours, batch, length, beams)
+                peer_now = ctranslate2_search(names, batch, length, folder, theirs_is, beams)
+                agree = agreement(ours_now(), peer_now())
+                seconds = bench.race({"ours": ours_now, "peer": peer_now})
+                figures = compare(seconds["ours"], seconds["peer"], rows * length)
+                tell({**label, **figures, "agree": agree})
 
 
 def times(calls: int, work: Callable[[], object]) -> Callable[[], None]:
@@ -419,13 +443,15 @@ def agreement(ours: list[list[int]], theirs: list[list[int]]) -> float:
     return round(sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours), 4)
 
 
-def our_beam(model: Transformer, batch: Pairs, length: int) -> Translate:
+def our_search(model: Transformer, batch: Pairs, length: int, beams: int = BEAMS) -> Translate:
     limits = Limits.begin(BOS, EOS, torch.full_like(batch.read.lengths, length))
-    settings = Decode(num_beams=BEAMS, min_new_tokens=length, max_new_tokens=length)
+    settings = Decode(
+        "beam" if beams > 1 else "greedy", beams, min_new_tokens=length, max_new_tokens=length
+    )
 
     def translate() -> list[list[int]]:
-        found = write(with_cuda_graphs(model, settings), batch, limits, settings)
-        return [best[0].ids for best in found]
+        answers = write(with_cuda_graphs(model, settings), batch, limits, settings)
+        return [best[0].ids for best in answers]
 
     return translate
 
@@ -448,9 +474,8 @@ def marian_beam(model: MarianMTModel, batch: Pairs, length: int) -> Translate:
     return translate
 
 
-def ctranslate2_beam(model: MarianMTModel, batch: Pairs, length: int, folder: Path) -> Translate:
-    """CTranslate2 with the same weights and as many threads as torch has."""
-    import ctranslate2
+def save_for_ctranslate2(model: MarianMTModel, folder: Path) -> list[str]:
+    """The same weights in CTranslate2's form.  -> the vocabulary"""
     from ctranslate2.converters.transformers import BartLoader
 
     # Its Marian loader drops the last word and starts from a zero vector, as published Marians do;
@@ -465,21 +490,31 @@ def ctranslate2_beam(model: MarianMTModel, batch: Pairs, length: int, folder: Pa
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
+    return names
+
+
+def ctranslate2_search(
+    names: list[str], batch: Pairs, length: int, folder: Path, precision: str, beams: int
+) -> Translate:
+    """CTranslate2 with as many threads as torch has, in the precision that is asked for."""
+    import ctranslate2
+
     translator = ctranslate2.Translator(
         str(folder),
         device="cpu",
-        compute_type="float32",
+        compute_type=precision,
         inter_threads=1,
         intra_threads=torch.get_num_threads(),
     )
+    assert translator.compute_type == precision, translator.compute_type
     source = [[names[i] for i in row] for row in batch.read.ids.tolist()]
     places = {name: place for place, name in enumerate(names)}
 
     def translate() -> list[list[int]]:
-        found = translator.translate_batch(
-            source, beam_size=BEAMS, min_decoding_length=length, max_decoding_length=length
+        answers = translator.translate_batch(
+            source, beam_size=beams, min_decoding_length=length, max_decoding_length=length
         )
-        return [[places[name] for name in one.hypotheses[0]] for one in found]
+        return [[places[name] for name in one.hypotheses[0]] for one in answers]
 
     return translate
 

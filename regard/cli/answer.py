@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InputError
 from .app import OVERRIDE, AsJson, Overrides, RunFolder, app, load_run
+
+if TYPE_CHECKING:
+    from ..see.run import Run
 
 
 @app.command()
@@ -98,7 +101,10 @@ def predict(
 
 @app.command()
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="run folders; decode.KEY=VALUE changes a setting"),
+    ],
     host: Annotated[str, typer.Option(help="the address to listen at")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="the port to listen at")] = 8000,
     api_key: Annotated[
@@ -143,5 +149,11 @@ def serve(
             f"regard: {host} can be reached by others, and there is no --api-key: anybody may ask.",
             file=sys.stderr,
         )
-    print(f"http://{host}:{port}  ({', '.join(str(run) for run in runs)}); Ctrl-C ends", flush=True)
-    listen(runs, host, port, api_key, limits, device, origin or [], allow_host or [])
+    folders = [Path(word) for word in runs if not OVERRIDE.match(word)]
+    settings = [word for word in runs if OVERRIDE.match(word)]
+    print(f"http://{host}:{port}  ({', '.join(map(str, folders))}); Ctrl-C ends", flush=True)
+
+    def open_run(folder: Path) -> Run:
+        return load_run(folder, [*settings, f"train.device={device}"])
+
+    listen(folders, host, port, api_key, limits, open_run, origin or [], allow_host or [])

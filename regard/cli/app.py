@@ -90,4 +90,7 @@ def load_run(run: Path, overrides: Sequence[str]) -> Run:
         if text.startswith("train.device="):
             device = text.partition("=")[2]
         kept.append(text)
-    return load(run, *kept, device=device)
+    trained = load(run, *kept, device=device)
+    for note in trained.notes:
+        print(f"regard: {note}.", file=sys.stderr)
+    return trained

@@ -82,6 +82,11 @@ class Settings:
         Literal["auto", "off", "full"],
         "auto: steps on a GPU are captured as graphs; full: and compiled, which takes a while",
     ] = "auto"
+    precision: Annotated[
+        Literal["float32", "bfloat16", "int8"],
+        "of the large products on a CPU; int8: weights are rounded once, by row, and vectors as "
+        "they come, by token",
+    ] = "float32"
     batch_tokens: Annotated[
         int, Gt(0), Lt(2**31), "source tokens decoded together, each beam counted"
     ] = 8000

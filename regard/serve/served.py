@@ -102,7 +102,7 @@ class ServedRun:
         """The run's own way, changed by what a request says; drawn by a seed that is new unless it
         is given."""
         own, limits = self.run.recipe.decode, self.limits
-        known = {f.name for f in fields(own)} - {"batch_tokens", "compile", "fusion"}
+        known = {f.name for f in fields(own)} - {"batch_tokens", "compile", "fusion", "precision"}
         for name, value in given.items():
             if name not in known:
                 raise InputError(f"parameters.{name}: no such setting of decode.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from ..errors import InputError
-from ..see.run import load
+from ..see.run import Run, load
 from .app import make_app
 from .connection import connection
 from .guard import Hosts
@@ -27,7 +27,7 @@ def serve(
     port: int,
     api_key: str,
     limits: ServerLimits,
-    device: str = "auto",
+    open_run: Callable[[Path], Run] = load,
     origins: Sequence[str] = (),
     allowed: Sequence[str] = (),
 ) -> None:
@@ -37,7 +37,7 @@ def serve(
     if twice:
         raise InputError(f"two runs are called '{twice[0]}'; a run's name is its folder's.")
     bound = bind(host, port)  # before anything is loaded
-    hosted = [ServedRun(load(folder, device=device), limits) for folder in folders]
+    hosted = [ServedRun(open_run(folder), limits) for folder in folders]
     app = make_app(hosted, limits, api_key, origins, Hosts(host, allowed))
     make_server(app, limits).run(sockets=[bound])
 

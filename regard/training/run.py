@@ -56,10 +56,18 @@ class Run:
         self.device = pick(device)
         self.model.to(self.device).eval()
         self.draft: Model | None = None
-        if self.device.type == "cpu":
-            pack(self.model)
+        self.notes = self.prepare_products(settings.decode.precision)
         if settings.decode.fusion:
             self.use_fusion(Run(Path(settings.decode.fusion), device=device))
+
+    def prepare_products(self, precision: str) -> list[str]:
+        """Large products as `decode.precision` asks.  -> what is done otherwise, and why"""
+        lacking = f"{self.device.type} answers in the precision of the weights"
+        if self.device.type == "cpu":
+            lacking = pack(self.model, precision)
+        elif precision == "float32":
+            lacking = ""
+        return [f"decode.precision={precision} is not used: {lacking}"] if lacking else []
 
     def use_fusion(self, other: Run) -> None:
         """Let a language model say, too, what is likely."""

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from regard.parts import packed
 from regard.parts.output import Output
-from regard.parts.packed import Packed, pack
+from regard.parts.packed import PRODUCTS, Packed, missing, pack
 
 
 @pytest.fixture(params=["linear", "output"])
@@ -24,6 +25,49 @@ def test_packed_equals_plain(layer, shape):
         torch.testing.assert_close(layer(x), plain.detach(), atol=1e-4, rtol=1e-4)
         strided = x.transpose(0, -1).contiguous().transpose(0, -1)
         torch.testing.assert_close(layer(strided), plain.detach(), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("precision", PRODUCTS)
+@pytest.mark.parametrize("shape", [(1, 512), (7, 512), (3, 5, 512), (0, 512)])
+def test_every_precision_comes_near_the_plain_product(layer, shape, precision):
+    """Or float32 stands in for one that this processor has no instructions for."""
+    x = torch.randn(shape)
+    with torch.no_grad():
+        plain = layer(x)
+        lacking = pack(layer, precision)
+        assert type(layer.forward) is (Packed if lacking else PRODUCTS[precision])
+        assert bool(lacking) == (precision != "float32" and bool(missing(precision)))
+        off = (layer(x) - plain).norm()
+    assert layer(x.requires_grad_()).requires_grad  # the plain path, where one learns
+    assert off <= 0.03 * plain.norm()
+    assert x.numel() == 0 or lacking or precision == "float32" or off > 1e-4 * plain.norm()
+
+
+def test_int8_is_sums_of_whole_numbers(layer):
+    """Its formula in exact arithmetic; tokens are rounded each by itself, so none feels another."""
+    if pack(layer, "int8"):
+        return  # another test holds what stands in for it
+    x = torch.randn(9, 512) * torch.logspace(-3, 3, 9)[:, None]
+    with torch.no_grad():
+        answer = layer(x)
+        alone = torch.cat([layer(row[None]) for row in x])
+        weight, vectors = layer.weight.double(), x.double()
+        by_row, by_token = (t.abs().amax(1, keepdim=True) / 127 for t in (weight, vectors))
+        # Entries that stand exactly between two whole numbers may go either way.
+        whole = (vectors / by_token).round() @ (weight / by_row).round().T * by_token * by_row.T
+        bias = 0 if layer.bias is None else layer.bias.double()
+    assert torch.equal(answer, alone)
+    off = ((answer - bias).double() - whole).norm(dim=1) / whole.norm(dim=1)
+    assert off.max() < 1e-3
+
+
+def test_a_processor_without_the_instructions_answers_in_float32(layer, monkeypatch):
+    monkeypatch.setattr(packed.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    for precision in ("int8", "bfloat16"):
+        assert precision in pack(layer, precision)
+        assert type(layer.forward) is Packed
 
 
 def test_a_changed_weight_is_packed_anew(layer):

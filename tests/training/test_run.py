@@ -14,9 +14,11 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard.errors import RunError
+from regard.parts.packed import missing
 from regard.training import checkpoint, folder
 from regard.training.events import Begun, Saved, Step
 from tests.conftest import ROOT
+from tests.toys import sentences
 
 QUICK = ("train.steps=12", "train.save_every=4", "train.evaluate_every=4", "train.log_every=1",
          "train.evaluate_examples=2")  # fmt: skip
@@ -466,3 +468,26 @@ def test_a_pipe_is_not_waited_for(trained, tmp_path):
 def test_a_name_that_is_not_text_is_refused_at_the_start(toy, tmp_path):
     with pytest.raises(RunError, match="a run folder's name must be UTF-8"):
         regard.train(str(toy), "train.steps=2", run=tmp_path / "sur\udcff")
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_a_run_answers_in_lower_precision(trained, monkeypatch, precision):
+    """Nearly every sentence of the toy language is answered as in float32."""
+    monkeypatch.setattr("regard.parts.packed.LEAST", 1)
+    lines = sentences(60, seed=9)
+    whole = regard.load(trained.folder)
+    lower = regard.load(trained.folder, f"decode.precision={precision}")
+    assert whole.notes == [] and len(lower.notes) == bool(missing(precision))
+    pairs = zip(whole.predict(lines), lower.predict(lines), strict=True)
+    assert sum(a.output == b.output for a, b in pairs) >= 54
+
+
+def test_a_precision_that_is_not_to_be_had_is_told(trained, main, monkeypatch):
+    monkeypatch.setattr("regard.parts.packed.platform.machine", lambda: "x86_64")
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
+    said = main("predict", trained.folder, "two cats", "decode.precision=int8")
+    assert said.out.strip() == regard.load(trained.folder).predict(["two cats"])[0].output
+    assert said.err == (
+        "regard: decode.precision=int8 is not used: this processor has no instructions for int8 "
+        "(VNNI).\n"
+    )
