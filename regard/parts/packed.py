@@ -75,7 +75,7 @@ class Int8(Packed):
         vectors = x.flatten(0, -2)
         scales = vectors.abs().amax(1, keepdim=True).div_(127).clamp_min_(1e-12)  # (M, 1)
         whole = (vectors / scales).add_(128.5).to(torch.uint8)
-        sums = torch.ops.onednn.qlinear_pointwise(
+        sums: Tensor = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, 128, self.weight, self.scales, self.zeros, None, 1.0, 0, torch.float32,
             "none", [], "",
         )  # fmt: skip
