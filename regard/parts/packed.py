@@ -80,7 +80,7 @@ class Int8(Packed):
             "none", [], "",
         )  # fmt: skip
         out: Tensor = sums.mul_(scales) if bias is None else torch.addcmul(bias, sums, scales)
-        return out.unflatten(0, x.shape[:-1])
+        return out.view(*x.shape[:-1], len(self.scales))
 
 
 PRODUCTS: dict[str, type[Packed]] = {"float32": Packed, "bfloat16": Bfloat16, "int8": Int8}
