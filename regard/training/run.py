@@ -26,9 +26,10 @@ from . import adapt, checkpoint
 from .checkpoint import write_text
 from .distil import weights_of_run
 from .distributed import World, pick
-from .events import Event
-from .folder import CARD, Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
+from .events import Event, with_note
+from .folder import Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
 from .loop import BEST, fit
+from .more import check_same, note_on, reopen, wants_more
 from .prepare import ANY_LENGTH, prepare_part
 from .recipe import Recipe, read_run
 from .solve import solve
@@ -221,7 +222,7 @@ def start(
     stop: Callable[[], bool] = lambda: False,
     hold: Hold | None = None,
 ) -> Generator[Event, None, None]:
-    """Train in a folder: a new run, or the unfinished one that it holds.
+    """Train in a folder: a new run, the unfinished one that it holds, or more of a finished one.
 
     Until the first step is about to be made, everything can be taken back: a folder made here goes,
     and a run that `fresh` replaces is only put aside. `hold` is that of a caller who has more to
@@ -231,7 +232,8 @@ def start(
     made = begun = False
     try:
         made = world.first(lambda: prepare_folder(recipe, held, fresh) if world.leads else False)
-        if (folder / "model.safetensors").is_file():  # trained, but not scored yet
+        more = wants_more(recipe, folder)
+        if (folder / "model.safetensors").is_file() and not more:  # trained, but not scored yet
             if world.leads:
                 (folder / BEST).unlink(missing_ok=True)  # where a kill came just before that
         else:
@@ -242,6 +244,9 @@ def start(
             for event in events:
                 if not begun and world.leads:
                     give_up_aside(folder)
+                    if more:
+                        event = with_note(event, note_on(recipe, folder))
+                        reopen(recipe, folder)
                 begun = True
                 yield event
     except BaseException:
@@ -326,40 +331,8 @@ def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
     sweep(folder)
     if fresh and (folder / "recipe.toml").is_file():
         put_aside(folder)
-    if (folder / CARD).is_file():
-        raise RunError(
-            f"{folder}: this run is finished; --fresh deletes it and starts over, "
-            "--run DIR starts another."
-        )
     if (folder / "recipe.toml").is_file():
-        before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
-        for key, value in now.items():
-            if value != before.get(key) and key not in MAY_CHANGE:
-                raise RunError(
-                    f"{folder}: the unfinished run here has {key}={before.get(key)!r}, "
-                    f"but now it is {value!r}; --fresh deletes it and starts over, "
-                    "--run DIR starts another."
-                )
+        check_same(recipe, folder)
         return False
     write_text(folder / "recipe.toml", write(recipe.rows("origin")))
     return True
-
-
-# Settings that may be others when a run goes on.
-MAY_CHANGE = {
-    "train.device",
-    "train.log_every",
-    "train.tensorboard",
-    "train.accumulate",
-    "train.watts",
-    "train.grams_per_kwh",
-    "train.price_per_hour",
-    "train.flops_per_second",
-    "data.obtain",
-}
-
-
-def _flat(recipe: Recipe) -> Iterator[tuple[str, object]]:
-    for section, rows in recipe.rows("origin").items():
-        if section != "decode":
-            yield from ((f"{section}.{key}", value) for key, value, _ in rows)
