@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from ..data.given import parts
 from ..data.trees import Sentence
 from ..decode import Settings as Decode
 from ..training import run as runs
@@ -13,6 +14,7 @@ from ..training.distributed import join
 from ..training.events import Event
 from ..training.folder import Hold
 from ..training.recipe import read
+from ..training.rows import with_rows
 from . import capture, card
 from . import field as fields
 from . import heads as looking
@@ -73,18 +75,26 @@ def train(
     recipe: str,
     *overrides: str,
     run: str | Path | None = None,
+    data: object = None,
     fresh: bool = False,
     on_event: Callable[[Event], object] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Train a recipe, score it and write its card; goes on where an unfinished run was left."""
+    """Train a recipe, score it and write its card; goes on where an unfinished run was left.
+
+    `data` are rows in place of the recipe's files: a list, a data frame or anything that yields
+    rows, to learn from; or such by part, {"train": rows, "valid": rows, "test": rows}.
+    """
     settings = read(recipe, overrides)
     folder = Path(run) if run is not None else Path("runs") / settings.name
+    given = parts(data) if data is not None else {}
+    if given:
+        settings = with_rows(settings, folder, given)
     # Held until it is scored too, and let go at once where `on_event` raises.
     with Hold(folder) as hold:
         with (
             join(settings.train.device) as world,
-            closing(runs.start(settings, folder, world, fresh, stop, hold)) as events,
+            closing(runs.start(settings, folder, world, fresh, stop, hold, given)) as events,
         ):
             for event in events:
                 on_event(event)

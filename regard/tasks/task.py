@@ -18,6 +18,7 @@ from ..batch import Sizes
 from ..data.cut import Plan
 from ..data.environments import Policy
 from ..data.examples import Data, Examples, read_once
+from ..data.given import Given, write_records
 from ..data.read import Faults
 from ..data.store import EDITION, Chunk, Field, Store, cached
 from ..decode import Hypothesis, Limits
@@ -74,6 +75,8 @@ class Task(Protocol[S, R, P]):
     Example: ClassVar[type]  # what examples are
     sections: ClassVar[Mapping[str, type]]  # recipe sections of its own: {"text": …} or {}
     keeps: ClassVar[tuple[str, ...]]  # files that it may keep in a run folder
+    # Endings of the files that rows given in Python become; (): it reads files alone.
+    row_files: ClassVar[tuple[str, ...]] = (".jsonl",)
     # What a recipe that says nothing gets, where it is not the usual.
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     settings: S
@@ -106,6 +109,16 @@ class Task(Protocol[S, R, P]):
     @abstractmethod
     def read(settings: S, files: Sequence[Path], faults: Faults) -> Iterator[R]:
         """The files' examples; what cannot be used is told to `faults`."""
+
+    @classmethod
+    def columns(cls, settings: S) -> tuple[str, ...]:
+        """What a row given in Python as a tuple has; (): rows must be dicts."""
+        return ()
+
+    @classmethod
+    def write_rows(cls, settings: S, given: Given, paths: Sequence[Path]) -> None:
+        """Rows given in Python as files that `read` takes, named as `row_files` says."""
+        write_records(paths[0], given.records(cls.columns(settings)), given)
 
     @staticmethod
     def reads_by(settings: S) -> str:

@@ -114,6 +114,10 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
         check_lists(files, settings)  # now, and not when the first row is wanted
         return read(files, settings, faults)
 
+    @classmethod
+    def columns(cls, settings: TextToTextSettings) -> tuple[str, ...]:
+        return (settings.of("source", 0), settings.of("target", 0))
+
     @staticmethod
     def reads_by(settings: TextToTextSettings) -> str:
         return repr((settings.source, settings.target, settings.prefix))

@@ -60,6 +60,10 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
     ) -> Iterator[parallel.Pair]:
         return parallel.read(files, (settings.source, settings.target), faults)
 
+    @classmethod
+    def columns(cls, settings: TranslateSettings) -> tuple[str, ...]:
+        return (settings.source, settings.target)
+
     @staticmethod
     def reads_by(settings: TranslateSettings) -> str:
         return repr((settings.source, settings.target))

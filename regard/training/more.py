@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..config import write
 from ..errors import RunError
@@ -124,7 +125,21 @@ def reopen(recipe: Recipe, folder: Path) -> None:
             weights.replace(folder / BEST)
         else:
             weights.unlink()
-    write_text(folder / RECIPE, write(recipe.rows("origin")))
+    write_recipe(recipe, folder)
+
+
+def write_recipe(recipe: Recipe, folder: Path) -> None:
+    """What the run is trained with; files that the folder itself holds are named from there, so
+    that it may be moved."""
+    rows, home = recipe.rows("origin"), str(folder.resolve())
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return [named(each) for each in value]
+        return value.removeprefix(f"{home}/") if isinstance(value, str) else value
+
+    rows["data"] = [(key, named(value), origin) for key, value, origin in rows["data"]]
+    write_text(folder / RECIPE, write(rows))
 
 
 def stored_progress(folder: Path) -> Progress | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..config import write
 from ..data.examples import Data, Examples
+from ..data.given import Given
 from ..data.read import Faults, is_text, read_json
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
@@ -29,9 +29,10 @@ from .distributed import World, pick
 from .events import Event, with_note
 from .folder import Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
 from .loop import BEST, fit
-from .more import check_same, note_on, reopen, wants_more
+from .more import check_same, note_on, reopen, wants_more, write_recipe
 from .prepare import ANY_LENGTH, prepare_part
 from .recipe import Recipe, read_run
+from .rows import keep_rows
 from .solve import solve
 from .validate import store_loss
 
@@ -221,17 +222,22 @@ def start(
     fresh: bool = False,
     stop: Callable[[], bool] = lambda: False,
     hold: Hold | None = None,
+    given: Mapping[str, Given] | None = None,
 ) -> Generator[Event, None, None]:
     """Train in a folder: a new run, the unfinished one that it holds, or more of a finished one.
 
     Until the first step is about to be made, everything can be taken back: a folder made here goes,
     and a run that `fresh` replaces is only put aside. `hold` is that of a caller who has more to
-    write there when this has ended.
+    write there when this has ended; `given` are rows that the folder is to hold.
     """
     held = Hold(folder) if hold is None else hold
     made = begun = False
+    rows = given or {}
     try:
-        made = world.first(lambda: prepare_folder(recipe, held, fresh) if world.leads else False)
+        made = world.first(
+            lambda: prepare_folder(recipe, held, fresh, rows) if world.leads else False
+        )
+        world.first(lambda: keep_rows(recipe, folder, rows) if world.leads else None)
         more = wants_more(recipe, folder)
         if (folder / "model.safetensors").is_file() and not more:  # trained, but not scored yet
             if world.leads:
@@ -304,7 +310,7 @@ def check_fit(recipe: Recipe, model: Model) -> None:
         )
 
 
-def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
+def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool, given: Collection[str] = ()) -> bool:
     """Make the folder ready, or say why it cannot be used; True if a new run is begun there."""
     folder = hold.folder
     if not is_text(str(folder.resolve())):  # the weights' library writes no such name
@@ -319,7 +325,7 @@ def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
         if origin:
             weights_of_run(Path(origin), setting)
     for part in ("train", "valid", "test"):
-        if recipe.data.named(part):
+        if recipe.data.named(part) and part not in given:
             recipe.data.files(part)
     hold.take()
     put_back(folder)
@@ -334,5 +340,5 @@ def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
     if (folder / "recipe.toml").is_file():
         check_same(recipe, folder)
         return False
-    write_text(folder / "recipe.toml", write(recipe.rows("origin")))
+    write_recipe(recipe, folder)
     return True
