@@ -9,11 +9,12 @@ from pathlib import Path
 from ..data.given import parts
 from ..data.trees import Sentence
 from ..decode import Settings as Decode
+from ..errors import InputError
 from ..training import run as runs
 from ..training.distributed import join
 from ..training.events import Event
 from ..training.folder import Hold
-from ..training.recipe import read
+from ..training.recipe import Tables, read
 from ..training.rows import with_rows
 from . import capture, card
 from . import field as fields
@@ -72,7 +73,7 @@ def load(folder: str | Path, *overrides: str, device: str = "auto") -> Run:
 
 
 def train(
-    recipe: str,
+    recipe: str | Tables,
     *overrides: str,
     run: str | Path | None = None,
     data: object = None,
@@ -82,10 +83,13 @@ def train(
 ) -> Run:
     """Train a recipe, score it and write its card; goes on where an unfinished run was left.
 
+    `recipe` is a name, a .toml file, or settings by section, {"task": {"kind": "classify"}, …}.
     `data` are rows in place of the recipe's files: a list, a data frame or anything that yields
     rows, to learn from; or such by part, {"train": rows, "valid": rows, "test": rows}.
     """
     settings = read(recipe, overrides)
+    if run is None and not settings.name:
+        raise InputError("run: a recipe written in Python has no name; say run=DIR.")
     folder = Path(run) if run is not None else Path("runs") / settings.name
     given = parts(data) if data is not None else {}
     if given:

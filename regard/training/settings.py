@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from .optim import OPTIMIZERS
 from .schedule import SCHEDULES
 
 Decay = Annotated[float, Ge(0), Lt(1)]
@@ -26,7 +27,8 @@ class Settings:
     ] = 4096
     accumulate: Annotated[int, Gt(0), Le(1024), "pieces a batch is cut into to save memory"] = 1
     optimizer: Annotated[
-        Literal["adamw", "adam", "muon", "sgd", "asgd"],
+        str,
+        OPTIMIZERS,
         "adam: the decay is a part of the gradient; muon: orthogonal updates of the matrices; "
         "asgd: averaged once validation stalls",
     ] = "adamw"
