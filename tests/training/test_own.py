@@ -1,9 +1,10 @@
-"""Parts from somebody's own script: trained, saved, loaded, asked and watched, as docs/add.md shows."""
+"""Parts from one's own script, trained, loaded, asked and watched, as docs/add.md shows."""
 
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ SCRIPT = re.search(
 def own(tmp_path_factory):
     """The page's script, run here; what it adds to the dictionaries goes when the tests end."""
     folder = tmp_path_factory.mktemp("own")
-    before, here = [(names, dict(names)) for names in (SCORES, MODELS)], os.getcwd()
+    before, here = [(names, dict(names)) for names in (SCORES, MODELS)], Path.cwd()
     os.chdir(folder)
     names = {"__name__": "mine"}
     try:
@@ -75,16 +76,23 @@ def test_who_has_not_added_it_is_told_what_is_missing(own, monkeypatch):
         with pytest.raises(RunError, match=told.format("model.kind='glance'")):
             regard.load(folder / "runs/glance")
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "regard", "predict", "runs/glance", "1 cats here"]
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True)
-    assert done.returncode == 2 and "trained with model.kind='glance'" in done.stderr
+    words = ["predict", "runs/glance", "1 cats here"]
+    (folder / "mine.py").write_text(
+        SCRIPT.partition("rows = ")[0] + "from regard.cli import main; main()\n"
+    )
+    for start, status, said in (
+        (["-m", "regard"], 2, "trained with model.kind='glance'"),
+        (["mine.py"], 0, "cat"),
+    ):
+        done = subprocess.run(
+            [sys.executable, *start, *words], cwd=folder, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == status and said in done.stdout + done.stderr, done.stderr
 
 
 def test_a_name_that_is_mistyped_is_told_as_such(tmp_path):
-    with pytest.raises(
-        RecipeError, match="command line: model.score must be one of .*, but is 'ne"
-    ):
-        regard.train("classify", "model.score=near", data=[("a", "b")], run=tmp_path / "run")
+    with pytest.raises(RecipeError, match="line: model.score must be one of .*, but is 'nearby'"):
+        regard.train("classify", "model.score=nearby", data=[("a", "b")], run=tmp_path / "run")
 
 
 def test_schedules_and_optimizers_can_be_ones_own_too(tmp_path, monkeypatch):
