@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from .parts.watch import watch as watch
     from .see.run import load as load
     from .see.run import train as train
+    from .see.several import several as several
 
 # Where each public name lives; imported when first used, so that `import regard` and the shell's
 # --help do not wait for torch.
 _HOMES = {
     "attend": "parts.attention",
     "load": "see.run",
+    "several": "see.several",
     "train": "see.run",
     "watch": "parts.watch",
 }
-__all__ = ["__version__", "attend", "load", "train", "watch"]
+__all__ = ["__version__", "attend", "load", "several", "train", "watch"]
 
 
 def __getattr__(name: str) -> object:

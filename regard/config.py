@@ -175,7 +175,7 @@ def write(sections: Mapping[str, Sequence[tuple[str, object, str]]]) -> str:
     blocks = []
     for section, rows in sections.items():
         lines = [
-            f"{key} = {_literal(value)}" + (f"  # {note}" if note else "")
+            f"{key} = {literal(value)}" + (f"  # {note}" if note else "")
             for key, value, note in rows
             if value is not None
         ]
@@ -183,9 +183,10 @@ def write(sections: Mapping[str, Sequence[tuple[str, object, str]]]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _literal(value: object) -> str:
+def literal(value: object) -> str:
+    """A value as TOML has it."""
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_literal(item) for item in value) + "]"
+        return "[" + ", ".join(literal(item) for item in value) + "]"
     if isinstance(value, (str, Path)):
         # JSON's escapes are TOML's but for one: TOML has no escaped slash, and JSON makes none.
         return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -77,6 +77,7 @@ def train(
     *overrides: str,
     run: str | Path | None = None,
     data: object = None,
+    on: str = "",
     fresh: bool = False,
     on_event: Callable[[Event], object] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
@@ -85,7 +86,8 @@ def train(
 
     `recipe` is a name, a .toml file, or settings by section, {"task": {"kind": "classify"}, …}.
     `data` are rows in place of the recipe's files: a list, a data frame or anything that yields
-    rows, to learn from; or such by part, {"train": rows, "valid": rows, "test": rows}.
+    rows, to learn from; or such by part, {"train": rows, "valid": rows, "test": rows}. `on` is the
+    part to score at the end, where it is not to be the test data.
     """
     settings = read(recipe, overrides)
     if run is None and not settings.name:
@@ -107,7 +109,7 @@ def train(
         if leads and (folder / "model.safetensors").is_file():
             hold.check()
             if runs.part_to_score(settings):
-                trained.evaluate()
+                trained.evaluate(on)
             hold.check()
             card.write(trained)
     return trained

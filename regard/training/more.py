@@ -47,18 +47,16 @@ def wants_more(recipe: Recipe, folder: Path) -> bool:
 def check_same(recipe: Recipe, folder: Path) -> None:
     """A run goes on with the settings that it began with, and a finished one for more steps."""
     finished, more = (folder / CARD).is_file(), wants_more(recipe, folder)
-    there = read_run(folder)
-    before, now = (dict(_flat(each)) for each in (there, recipe))
-    state, steps = "finished" if finished else "unfinished", there.train.steps
+    state, steps = "finished" if finished else "unfinished", read_run(folder).train.steps
     others = "--fresh deletes it and starts over, --run DIR starts another."
-    for key, value in now.items():
-        if value == before.get(key) or key in MAY_CHANGE or (key == "train.steps" and more):
-            continue
+    odd = difference(recipe, folder, "train.steps" if more else "")
+    if odd is not None:
+        key, before, now = odd
         longer = key == "train.steps" and recipe.train.steps > steps
-        way = f"{key}={value} after the recipe goes on, " if longer else ""
+        way = f"{key}={now} after the recipe goes on, " if longer else ""
         raise RunError(
-            f"{folder}: the {state} run here has {key}={before.get(key)!r}, but now it is "
-            f"{value!r}; {way}{others}"
+            f"{folder}: the {state} run here has {key}={before!r}, but now it is {now!r}; "
+            f"{way}{others}"
         )
     if finished and not more:
         raise RunError(
@@ -67,6 +65,16 @@ def check_same(recipe: Recipe, folder: Path) -> None:
         )
     if more:
         check_can_go_on(recipe, folder)
+
+
+def difference(recipe: Recipe, folder: Path, but: str = "") -> tuple[str, object, object] | None:
+    """A setting that the run in the folder has otherwise, with both values; None: none that counts
+    is."""
+    before, now = (dict(_flat(each)) for each in (read_run(folder), recipe))
+    for key, value in now.items():
+        if value != before.get(key) and key not in MAY_CHANGE and key != but:
+            return key, before.get(key), value
+    return None
 
 
 def check_can_go_on(recipe: Recipe, folder: Path) -> None:
