@@ -289,7 +289,7 @@ WRONG = {
     ),
     "no such device": (
         ["train", "{toy}", "train.device=tpu9"],
-        "train.device must be auto, cpu, cuda or cuda:N, but is 'tpu9'.",
+        "train.device must be auto, cpu, mps, cuda or cuda:N, but is 'tpu9'.",
     ),
     "no run": (
         ["predict", "runs/none", "hello"],

@@ -89,7 +89,7 @@ class Settings:
     average: Annotated[int, Gt(0), "how many last checkpoints `keep=average` averages"] = 5
     log_every: Annotated[int, Gt(0), "steps between lines of metrics.jsonl"] = 50
     tensorboard: Annotated[bool, "write a TensorBoard log beside metrics.jsonl"] = False
-    device: Annotated[str, "auto, cpu, cuda, cuda:1, …"] = "auto"
+    device: Annotated[str, "auto, cpu, mps, cuda, cuda:1, …"] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
         "of the products; auto: bfloat16 where the GPU has it",
