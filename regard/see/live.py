@@ -28,7 +28,8 @@ def draw(
     if not seen:
         raise InputError(
             "nothing was seen: the model must run while it is watched, and its attention go "
-            "through torch's scaled_dot_product_attention (attn_implementation='sdpa' in transformers)."
+            "through torch's scaled_dot_product_attention, as attn_implementation='sdpa' has it in "
+            "transformers."
         )
     looks = []
     for name, calls in seen.items():

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from ..data import parallel
 from ..data.examples import Data, Examples
+from ..data.parts import source_of
 from ..data.read import Faults, parcels
 from ..data.store import Chunk
 from ..decode import Settings as Decode
@@ -32,6 +33,10 @@ class TranslateSettings:
 
     source: Annotated[str, "the source language; names its field in JSONL"] = "source"
     target: Annotated[str, "the target language; names its field in JSONL"] = "target"
+    tag: Annotated[
+        str | list[str],
+        "what sources of data.train begin with, such as '<BT> '; a list: for each corpus its own",
+    ] = ""
     bleu_tokenize: Annotated[
         Literal["13a", "intl", "zh", "ja-mecab", "char", "none"], "sacreBLEU's tokenisation"
     ] = "13a"
@@ -58,7 +63,9 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
     def read(
         settings: TranslateSettings, files: Sequence[Path], faults: Faults
     ) -> Iterator[parallel.Pair]:
-        return parallel.read(files, (settings.source, settings.target), faults)
+        tags = settings.tag if source_of(files).part == "train" else ""
+        every = [tags] * len(list(parallel.corpora(files))) if isinstance(tags, str) else tags
+        return parallel.read(files, (settings.source, settings.target), faults, every)
 
     @classmethod
     def columns(cls, settings: TranslateSettings) -> tuple[str, ...]:
@@ -66,7 +73,11 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
 
     @staticmethod
     def reads_by(settings: TranslateSettings) -> str:
-        return repr((settings.source, settings.target))
+        return repr((settings.source, settings.target, settings.tag))
+
+    @classmethod
+    def divides(cls, settings: TranslateSettings, files: Sequence[Path]) -> tuple[str, ...]:
+        return (source_of(files).part,) if settings.tag else ()
 
     @classmethod
     def learn(
