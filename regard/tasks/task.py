@@ -7,7 +7,7 @@ asked for with `isinstance`; nobody asks for a task's name.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -25,6 +25,7 @@ from ..decode import Hypothesis, Limits
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..model import AnyBatch, Model
+from ..score.bertscore import Read
 from ..text import Text
 from .form import Form
 from .prediction import Prediction
@@ -332,6 +333,20 @@ class Fuses(Protocol):
 
     def fuse(self, other: object, model: Model) -> str:
         """Ask another run's task and model, too.  -> why that cannot be; "" where it can"""
+
+
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """Its encoder has a vector for each token of a text."""
+
+    def read_tokens(self, model: Model, lines: Sequence[str], budget: int) -> list[Read]: ...
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """What it writes may be compared with what is right by what another run reads in both."""
+
+    def compare_by(self, read: Callable[[Sequence[str]], list[Read]], signature: str) -> None: ...
 
 
 @runtime_checkable

@@ -41,6 +41,9 @@ class TextToTextSettings:
     metric: Annotated[
         Metric | list[Metric], "how answers are scored; accuracy: the whole text must be right"
     ] = "rouge"
+    bertscore: Annotated[
+        str, Path, "an encoder's run (`regard import`) that says how near answers are; empty: none"
+    ] = ""
     sample: Annotated[
         Literal["size", "equal"], "of several files: each as often as it has rows, or all alike"
     ] = "size"
@@ -223,7 +226,7 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
             name = name.strip(" :")
             if name in found:  # two of one name are two all the same
                 name = f"{name} {task + 1}"
-            found[name] = {**scores, "examples": len(some)}
+            found[name] = {**scores, **self.compared(outputs, references), "examples": len(some)}
         return found
 
 

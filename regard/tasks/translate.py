@@ -41,6 +41,9 @@ class TranslateSettings:
         Literal["13a", "intl", "zh", "ja-mecab", "char", "none"], "sacreBLEU's tokenisation"
     ] = "13a"
     bleu_lowercase: Annotated[bool, "score without regard to case; the signature says so"] = False
+    bertscore: Annotated[
+        str, Path, "an encoder's run (`regard import`) that says how near answers are; empty: none"
+    ] = ""
 
 
 class Translate(PairsTask[TranslateSettings, parallel.Pair]):
@@ -140,6 +143,7 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
         search = {k: v for k, v in asdict(decode).items() if k not in ("batch_tokens", "compile")}
         return {
             **self.score(outputs, references),
+            **self.compared(outputs, references),
             "perplexity": round(math.exp(min(loss.nll / loss.tokens, 700.0)), 4),
             "perplexity_unit": self.unit,
             "by_length": self.by_length(inputs, outputs, references),

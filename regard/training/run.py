@@ -17,11 +17,11 @@ from ..data.given import Given
 from ..data.read import Faults, is_text, read_json
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
-from ..model import Model, Solves
+from ..model import Encodes, Model, Solves
 from ..models import MODELS
 from ..parts.packed import pack
 from ..tasks import TASKS, AnyTask, Prediction
-from ..tasks.task import Fuses, Streams
+from ..tasks.task import Compares, Fuses, ReadsTokens, Streams
 from . import adapt, checkpoint
 from .checkpoint import write_text
 from .distil import weights_of_run
@@ -70,6 +70,22 @@ class Run:
             why = self.task.fuse(other.task, other.model)
         if why:
             raise InputError(f"decode.fusion: {other.folder}: {why}.")
+
+    def use_encoder(self, folder: str) -> None:
+        """Let an encoder say how near what is written is to what is right."""
+        if not folder:
+            return
+        other = Run(Path(folder), device=str(self.device))
+        task, model, budget = other.task, other.model, other.recipe.decode.batch_tokens
+        if not isinstance(task, ReadsTokens) or not isinstance(model, Encodes):
+            raise InputError(
+                f"task.bertscore: {folder}: must be the run of an encoder of texts, but is a "
+                f"{other.recipe.model_kind}; `regard import` makes one of a BERT's folder."
+            )
+        assert isinstance(self.task, Compares)  # whose setting it is
+        reads, encoder = task, model
+        signature = f"{Path(folder).name}, top layer, no idf, no baseline"
+        self.task.compare_by(lambda lines: reads.read_tokens(encoder, lines, budget), signature)
 
     def use_draft(self, other: Run) -> None:
         """Let a smaller run of the same vocabulary guess ahead: the answers stay what they are."""
@@ -135,6 +151,7 @@ class Run:
         began = time.perf_counter()
         on = on or part_to_score(self.recipe) or "test"
         part = self.data(on)
+        self.use_encoder(vars(self.recipe.task).get("bertscore", ""))
         loss = store_loss(
             self.task, self.model, part.store, self.recipe.train, self.device, None, thorough=True
         )
