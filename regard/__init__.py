@@ -10,18 +10,22 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .parts.attention import attend as attend
     from .parts.watch import watch as watch
+    from .see.live import draw as draw
     from .see.run import load as load
     from .see.run import train as train
+    from .see.several import several as several
 
 # Where each public name lives; imported when first used, so that `import regard` and the shell's
 # --help do not wait for torch.
 _HOMES = {
     "attend": "parts.attention",
+    "draw": "see.live",
     "load": "see.run",
+    "several": "see.several",
     "train": "see.run",
     "watch": "parts.watch",
 }
-__all__ = ["__version__", "attend", "load", "train", "watch"]
+__all__ = ["__version__", "attend", "draw", "load", "several", "train", "watch"]
 
 
 def __getattr__(name: str) -> object:

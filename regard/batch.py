@@ -409,7 +409,9 @@ class Batch(Generic[Read, Asks]):
         return replace(self, read=read, asked=asked, past=tuple(tensors[second:]))
 
     def to(self, device: torch.device) -> Batch[Read, Asks]:
-        return self.put([t.to(device, non_blocking=True) for t in self.tensors()])
+        # From pinned memory alone may a copy be left to itself; elsewhere it must be waited for.
+        pinned = device.type == "cuda"
+        return self.put([t.to(device, non_blocking=pinned) for t in self.tensors()])
 
     def pin(self) -> Batch[Read, Asks]:
         return self.put([t.pin_memory() for t in self.tensors()])

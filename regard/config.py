@@ -14,7 +14,7 @@ import json
 import math
 import textwrap
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from .errors import RecipeError
+from .errors import RecipeError, UnknownNameError
 
 SECTIONS = ("task", "data", "model", "train", "decode")  # and those that a task has of its own
 RECIPES = Path(__file__).parent / "recipes"
@@ -69,15 +69,25 @@ def read(path: Path, overrides: Sequence[str] = ()) -> Given:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise RecipeError(f"{path.name}: not valid TOML: {error}.") from error
+    return by_section(tables, path.name, lambda value: _home(path, value), overrides)
+
+
+def by_section(
+    tables: Mapping[str, Any],
+    where: str,
+    home: Callable[[object], Path],
+    overrides: Sequence[str] = (),
+) -> Given:
+    """The same of tables; `home` says what a path among their values is relative to."""
     given: Given = {section: {} for section in SECTIONS}
     for section, table in tables.items():
-        if not isinstance(table, dict):
+        if not isinstance(table, Mapping):
             raise RecipeError(
-                f"{path.name}: '{section}' stands in no section; put it under one, such as [train]."
+                f"{where}: '{section}' stands in no section; put it under one, such as [train]."
             )
         given.setdefault(section, {})
         for key, value in table.items():
-            given[section][key] = Value(value, "recipe", path.name, _home(path, value))
+            given[section][key] = Value(value, "recipe", where, home(value))
     for text in overrides:
         section, key, value = parse_override(text)
         said = Value(value, "command line", "command line", Path.cwd())
@@ -142,9 +152,12 @@ def choose(section: str, given: Mapping[str, Value], known: Iterable[str]) -> st
     kind = given["kind"]
     if kind.value not in known:
         near = _nearest(str(kind.value), known)
-        raise RecipeError(
+        raise UnknownNameError(
             f"{kind.where}: {section}.kind must be one of {', '.join(known)}, but is "
-            f"'{kind.value}'{near}"
+            f"'{kind.value}'{near}",
+            f"{section}.kind",
+            kind.value,
+            kind.origin,
         )
     return str(kind.value)
 
@@ -162,7 +175,7 @@ def write(sections: Mapping[str, Sequence[tuple[str, object, str]]]) -> str:
     blocks = []
     for section, rows in sections.items():
         lines = [
-            f"{key} = {_literal(value)}" + (f"  # {note}" if note else "")
+            f"{key} = {literal(value)}" + (f"  # {note}" if note else "")
             for key, value, note in rows
             if value is not None
         ]
@@ -170,9 +183,10 @@ def write(sections: Mapping[str, Sequence[tuple[str, object, str]]]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _literal(value: object) -> str:
+def literal(value: object) -> str:
+    """A value as TOML has it."""
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_literal(item) for item in value) + "]"
+        return "[" + ", ".join(literal(item) for item in value) + "]"
     if isinstance(value, (str, Path)):
         # JSON's escapes are TOML's but for one: TOML has no escaped slash, and JSON makes none.
         return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -203,9 +217,12 @@ def _check(kind: type, section: str, key: str, given: Value) -> object:
         raise RecipeError(f"{given.where}: {section}.{key} must be finite, but is {value}.")
     for extra in get_args(hint)[1:]:  # a dictionary: the setting is one of its names
         if isinstance(extra, Mapping) and value not in extra:
-            raise RecipeError(
+            raise UnknownNameError(
                 f"{given.where}: {section}.{key} must be one of {', '.join(extra)}, but is "
-                f"'{value}'{_nearest(str(value), extra)}"
+                f"'{value}'{_nearest(str(value), extra)}",
+                f"{section}.{key}",
+                value,
+                given.origin,
             )
     if Path in get_args(hint)[1:]:  # it names files: relative to the recipe, or, if typed, to here
         return anchor(value, given.folder)

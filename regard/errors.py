@@ -9,6 +9,14 @@ class RecipeError(RegardError):
     """A recipe or an override that cannot be meant."""
 
 
+class UnknownNameError(RecipeError):
+    """A name that the dictionary which a setting picks from does not have."""
+
+    def __init__(self, message: str, setting: str, name: object, origin: str) -> None:
+        super().__init__(message)
+        self.setting, self.name, self.origin = setting, name, origin
+
+
 class DataError(RegardError):
     """A data file that cannot be used as it is."""
 

@@ -80,6 +80,14 @@ class Solves(Protocol):
         """From all that there is to learn from; `loss` is what steps would make small."""
 
 
+@runtime_checkable
+class Encodes(Protocol):
+    """A model that has a vector for each token of what it reads."""
+
+    def encode(self, read: Any) -> tuple[Tensor, Tensor]:
+        """-> (B, T, D), and how many of each row are real (B,)"""
+
+
 AnyState = State[Any]
 
 

@@ -106,9 +106,9 @@ def test_predict_answers_before_the_input_ends(trained):
 def test_a_finished_run_is_not_overwritten(main, toy):
     main("train", toy.name, "train.steps=2", "--run", "r")
     said = main("train", toy.name, "train.steps=2", "--run", "r", status=2).err
-    assert (
-        said
-        == "regard: r: this run is finished; --fresh deletes it and starts over, --run DIR starts another.\n"
+    assert said == (
+        "regard: r: this run is finished; train.steps=N with more than 2 goes on from its end, "
+        "--fresh deletes it and starts over, --run DIR starts another.\n"
     )
     main("train", toy.name, "train.steps=3", "--run", "r", "--fresh")
 
@@ -289,7 +289,7 @@ WRONG = {
     ),
     "no such device": (
         ["train", "{toy}", "train.device=tpu9"],
-        "train.device must be auto, cpu, cuda or cuda:N, but is 'tpu9'.",
+        "train.device must be auto, cpu, mps, cuda or cuda:N, but is 'tpu9'.",
     ),
     "no run": (
         ["predict", "runs/none", "hello"],

@@ -110,7 +110,7 @@ def serve(
     api_key: Annotated[
         str, typer.Option(envvar="REGARD_API_KEY", help="a key that every request must bring")
     ] = "",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda, …")] = "auto",
     origin: Annotated[
         list[str] | None, typer.Option(help="a web site that may ask from a browser (CORS)")
     ] = None,

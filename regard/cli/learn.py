@@ -96,9 +96,24 @@ def train(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="delete what the run folder holds; start over")
     ] = False,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="so many runs, each in a folder of its own, and their means")
+    ] = 1,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=A,B", help="a run for each value, or each combination"),
+    ] = None,
 ) -> None:
-    """Train a recipe and score it; goes on where an unfinished run was left."""
-    train_shown(recipe, settings or [], run, fresh)
+    """Train a recipe and score it; goes on where an unfinished run was left.
+
+    A finished run goes on from its end where train.steps asks for more.
+    """
+    if seeds > 1 or sweep:
+        from .several import train_several
+
+        train_several(recipe, settings or [], run, fresh, seeds, sweep or [])
+    else:
+        train_shown(recipe, settings or [], run, fresh)
 
 
 @app.command()
@@ -171,6 +186,7 @@ def train_shown(
     run: Path | None,
     fresh: bool,
     to_stderr: bool = False,
+    on: str = "",
 ) -> None:
     """Train with the progress drawn; Ctrl-C saves first."""
     import os
@@ -196,6 +212,7 @@ def train_shown(
             *settings,
             run=run,
             fresh=fresh,
+            on=on,
             on_event=drawing or (lambda event: None),
             stop=lambda: bool(asked),
         )

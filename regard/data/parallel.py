@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import DataError
+from ..errors import DataError, RecipeError
 from .read import Faults, is_text, kind_of, lines, records, table
 
 
@@ -19,17 +19,47 @@ class Pair(NamedTuple):
     where: str
 
 
-def read(files: Sequence[Path], sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
-    """Pairs of two aligned files, a TSV, or JSONL; unusable lines are told to `faults`."""
-    rows = read_aligned(files, faults) if len(files) == 2 else read_single(files, sides, faults)
-    for row in rows:
-        if not row.source.strip() or not row.target.strip():
-            faults.report(row.where, "both sides must have text, but one is empty")
-            continue
-        if not is_text(row.source) or not is_text(row.target):
-            faults.report(row.where, "the text must be UTF-8, but is not")
-            continue
-        yield row
+def read(
+    files: Sequence[Path], sides: tuple[str, str], faults: Faults, tags: Sequence[str] = ()
+) -> Iterator[Pair]:
+    """Pairs of one corpus after the other, each two aligned files, a TSV or JSONL; unusable lines
+    are told to `faults`. Sources of a corpus begin with its tag, where there are tags."""
+    every = list(corpora(files))
+    if tags and len(tags) != len(every):
+        raise RecipeError(
+            f"task.tag must say something of each of {len(every)} corpora in data.train, but has "
+            f"{len(tags)} entries."
+        )
+    for number, corpus in enumerate(every):
+        tag = tags[number] if tags else ""
+        for row in read_corpus(corpus, sides, faults):
+            if not row.source.strip() or not row.target.strip():
+                faults.report(row.where, "both sides must have text, but one is empty")
+                continue
+            if not is_text(row.source) or not is_text(row.target):
+                faults.report(row.where, "the text must be UTF-8, but is not")
+                continue
+            yield row._replace(source=tag + row.source)
+
+
+def corpora(files: Sequence[Path]) -> Iterator[Sequence[Path]]:
+    """Files by what belongs together: a table alone, aligned files two by two."""
+    left = list(files)
+    while left:
+        count = 1 if kind_of(left[0]) in READERS else 2
+        yield left[:count]
+        left = left[count:]
+
+
+def read_corpus(files: Sequence[Path], sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
+    if kind_of(files[0]) in READERS:
+        return READERS[kind_of(files[0])](files[0], sides, faults)
+    if len(files) != 2 or kind_of(files[1]) in READERS:
+        raise DataError(
+            f"{', '.join(map(str, files))}: translation data must be two aligned files, [source, "
+            "target], or one .tsv or .jsonl; or several such, one after the other."
+        )
+    return read_aligned(files, faults)
 
 
 def read_aligned(files: Sequence[Path], faults: Faults) -> Iterator[Pair]:
@@ -43,20 +73,6 @@ def read_aligned(files: Sequence[Path], faults: Faults) -> Iterator[Pair]:
                 f"but {shorter.name} ends here."
             )
         yield Pair(source, target, f"{left}:{number}")
-
-
-def read_single(files: Sequence[Path], sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
-    readers: dict[str, Callable[[Path, tuple[str, str], Faults], Iterator[Pair]]] = {
-        ".tsv": read_tsv,
-        ".jsonl": read_jsonl,
-    }
-    if len(files) != 1 or kind_of(files[0]) not in readers:
-        named = ", ".join(str(file) for file in files)
-        raise DataError(
-            f"{named}: translation data must be two aligned files, [source, target], "
-            f"or one .tsv or .jsonl."
-        )
-    return readers[kind_of(files[0])](files[0], sides, faults)
 
 
 def read_tsv(path: Path, sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
@@ -82,3 +98,9 @@ def read_jsonl(path: Path, sides: tuple[str, str], faults: Faults) -> Iterator[P
             )
             continue
         yield Pair(pair[sides[0]], pair[sides[1]], f"{path}:{number}")
+
+
+READERS: dict[str, Callable[[Path, tuple[str, str], Faults], Iterator[Pair]]] = {
+    ".tsv": read_tsv,
+    ".jsonl": read_jsonl,
+}

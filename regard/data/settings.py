@@ -20,7 +20,7 @@ class Settings:
 
     train: Annotated[
         Files,
-        "a file, [source, target], or names with a *; relative to data.root where that is set",
+        "a file, [source, target], several such, or names with a *; relative to data.root if set",
     ]
     valid: Annotated[Files, "what choices are made on"] = ""
     test: Annotated[Files, "looked at once, at the end"] = ""

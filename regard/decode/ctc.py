@@ -12,6 +12,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
+from ..parts.precision import widest
 from .settings import Hypothesis
 
 NEVER = -1e30  # as good as -inf, but differences of two of them are numbers
@@ -29,7 +30,7 @@ class CtcStepper:
         """scores (B, S, V + 1), of which the last is of nothing; lengths (B,); each row is written
         `copies` times, side by side."""
         self.copies, self.eos = copies, eos
-        logs = scores.double().log_softmax(-1)
+        logs = scores.to(widest(scores.device)).log_softmax(-1)
         beyond = torch.arange(logs.shape[1], device=logs.device) >= lengths[:, None]  # (B, S)
         # Behind the end there is nothing for certain, so that the last place tells of the whole.
         logs = logs.masked_fill(beyond[..., None], NEVER / logs.shape[1])

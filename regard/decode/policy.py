@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..parts.precision import widest
 from .leave import LOOK, worth_leaving
 from .rules import NEVER, Rules, keep_likely
 from .settings import Hypothesis, Limits, Settings
@@ -55,7 +56,8 @@ class Choosing:
         if settings.kind == "sample":
             copies = range(first_copy, first_copy + self.copies)
             thrown = [throws(settings.seed, copy, self.most + GUESSES + 1) for copy in copies]
-            self.dice = torch.stack(thrown).repeat(len(limits.longest), 1).to(self.rows.device)
+            whole, device = torch.stack(thrown).repeat(len(limits.longest), 1), self.rows.device
+            self.dice = whole.to(widest(device)).to(device)
         self.answers: list[list[Hypothesis]] = [[] for _ in range(len(limits.longest))]
         self.left: dict[int, Hypothesis] = {}  # by row
         self.done = False
@@ -127,6 +129,6 @@ def throws(seed: int, copy: int, count: int) -> Tensor:
 
 def draw(scores: Tensor, thrown: Tensor) -> Tensor:
     """The token at which the probabilities, summed up, pass the number thrown.  (R, V), (R,)"""
-    sums = scores.double().softmax(-1).cumsum(-1)
+    sums = scores.to(widest(scores.device)).softmax(-1).cumsum(-1)
     places = torch.searchsorted(sums, (thrown * sums[:, -1])[:, None], right=True)
     return places[:, 0].clamp_max(scores.shape[-1] - 1)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..model import AnyBatch
+from ..parts.precision import widest
 from .beam import Beam
 from .policy import choose, throws
 from .rules import NEVER, Rules
@@ -137,14 +138,16 @@ class Group:
         dice = None
         if self.settings.kind == "sample":
             thrown = [running.thrown[copy][running.length] for running, copy in self.rows]
-            dice = torch.tensor(thrown, dtype=torch.float64, device=self.device)
+            dice = torch.tensor(thrown, dtype=widest(self.device), device=self.device)
         chosen, gain = choose(scores, self.settings, dice, self.eos)
         columns = [chosen[:, None], gain[:, None]]
         count = min(self.others, scores.shape[1])
         if count:
             likeliest = scores.topk(count, -1)
             columns += [likeliest.indices, likeliest.values - scores.logsumexp(-1, keepdim=True)]
-        told = torch.cat([column.double() for column in columns], 1).nan_to_num(neginf=NEVER)
+        told = torch.cat([column.to(widest(self.device)) for column in columns], 1).nan_to_num(
+            neginf=NEVER
+        )
         return chosen, [
             Token(copy, int(row[0]), row[1], self.likely(row[2:], running.request.others))
             for (running, copy), row in zip(self.rows, told.tolist(), strict=True)

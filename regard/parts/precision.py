@@ -14,6 +14,11 @@ def autocast_dtype(x: Tensor) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """What exact sums are taken in: float64, which Apple's GPUs do not have."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     """What sums are taken of: nothing below float32, and float64 as it is."""
     return x if x.dtype == torch.float64 else x.float()

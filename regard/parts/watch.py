@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import Attend
+from .live import calls_of
 
 
 def attentions(model: nn.Module) -> dict[str, Attend]:
@@ -95,10 +96,18 @@ def watch(
 
     `layers` or `names`, `heads` and `rows` (queries) choose; what is not asked for is not computed.
     While a text is written token by token, each step is a call of one query: (B, H, 1, S), S
-    growing.
+    growing. A model that is not built of our parts, one of `transformers` say, is watched where it
+    calls torch's kernel; what its layers are called is known then, so they are chosen at the end.
     """
     seen: dict[str, list[Tensor]] = {}
     parts = attentions(model)
+    if not parts:
+        with calls_of(model, heads, rows) as seen:
+            yield seen
+        wanted = choose(list(seen), layers) if names is None else names
+        for name in set(seen) - set(wanted):
+            del seen[name]
+        return
 
     def listener(name: str) -> Callable[..., None]:
         @torch.no_grad()

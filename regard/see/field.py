@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..data.read import is_text
 from ..errors import InputError
 from ..model import AnyBatch
+from ..parts.precision import widest
 from ..tasks.task import Axis, Traces
 from ..training.run import Run
 from . import capture, figure
@@ -162,7 +163,7 @@ def gradients(run: Run, batch: AnyBatch, stack: str, place: int) -> list[Array]:
             way = torch.randn(len(vector), generator=dice).to(vector)
             slopes = torch.autograd.grad(vector @ way, inputs, retain_graph=number < DRAWS - 1)
             for total, slope in zip(sums, slopes, strict=True):
-                total += slope[0].double().square().sum(-1).cpu()
+                total += slope[0].to(widest(slope.device)).square().sum(-1).cpu()
     return [np.sqrt(total.numpy() / DRAWS) for total in sums]
 
 

@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from ..data.given import parts
 from ..data.trees import Sentence
 from ..decode import Settings as Decode
+from ..errors import InputError
 from ..training import run as runs
 from ..training.distributed import join
 from ..training.events import Event
 from ..training.folder import Hold
-from ..training.recipe import read
+from ..training.recipe import Tables, read
+from ..training.rows import with_rows
 from . import capture, card
 from . import field as fields
 from . import heads as looking
@@ -70,21 +73,34 @@ def load(folder: str | Path, *overrides: str, device: str = "auto") -> Run:
 
 
 def train(
-    recipe: str,
+    recipe: str | Tables,
     *overrides: str,
     run: str | Path | None = None,
+    data: object = None,
+    on: str = "",
     fresh: bool = False,
     on_event: Callable[[Event], object] = lambda event: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Run:
-    """Train a recipe, score it and write its card; goes on where an unfinished run was left."""
+    """Train a recipe, score it and write its card; goes on where an unfinished run was left.
+
+    `recipe` is a name, a .toml file, or settings by section, {"task": {"kind": "classify"}, …}.
+    `data` are rows in place of the recipe's files: a list, a data frame or anything that yields
+    rows, to learn from; or such by part, {"train": rows, "valid": rows, "test": rows}. `on` is the
+    part to score at the end, where it is not to be the test data.
+    """
     settings = read(recipe, overrides)
+    if run is None and not settings.name:
+        raise InputError("run: a recipe written in Python has no name; say run=DIR.")
     folder = Path(run) if run is not None else Path("runs") / settings.name
+    given = parts(data) if data is not None else {}
+    if given:
+        settings = with_rows(settings, folder, given)
     # Held until it is scored too, and let go at once where `on_event` raises.
     with Hold(folder) as hold:
         with (
             join(settings.train.device) as world,
-            closing(runs.start(settings, folder, world, fresh, stop, hold)) as events,
+            closing(runs.start(settings, folder, world, fresh, stop, hold, given)) as events,
         ):
             for event in events:
                 on_event(event)
@@ -93,7 +109,7 @@ def train(
         if leads and (folder / "model.safetensors").is_file():
             hold.check()
             if runs.part_to_score(settings):
-                trained.evaluate()
+                trained.evaluate(on)
             hold.check()
             card.write(trained)
     return trained

@@ -19,6 +19,7 @@ from ..batch import Batch, Ids, Sizes, Span
 from ..data import squad
 from ..data.cut import Plan
 from ..data.examples import Data, Examples, chunks
+from ..data.given import Given, write_questions
 from ..data.order import Order, Repeated, Rows, longest_first
 from ..data.read import Faults
 from ..data.store import Chunk, Store
@@ -79,6 +80,7 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
 
     Settings = AnswerSettings
     Example = squad.Question
+    row_files = (".json",)
     keeps = ("tokenizer.json", "labels.json")
     loss = "span"
     gets = "span"
@@ -102,6 +104,10 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
         settings: AnswerSettings, files: Sequence[Path], faults: Faults
     ) -> Iterator[squad.Question]:
         return squad.read(files, faults)
+
+    @classmethod
+    def write_rows(cls, settings: AnswerSettings, given: Given, paths: Sequence[Path]) -> None:
+        write_questions(paths[0], given)
 
     @staticmethod
     def reads_by(settings: AnswerSettings) -> str:

@@ -17,6 +17,7 @@ from ..batch import Pixels as PixelBatch
 from ..data.cut import Plan
 from ..data.draws import Draws
 from ..data.examples import Data, Examples, chunks
+from ..data.given import Given, write_pictures
 from ..data.order import Rows, Shuffled
 from ..data.pictures import Captioned, PictureError, read_captions
 from ..data.read import Faults
@@ -55,6 +56,7 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
     Settings = CaptionSettings
     Example = Captioned
     sections: ClassVar[Mapping[str, type]] = {"picture": PictureSettings, "text": TextSettings}
+    row_files = (".jsonl", ".tar")
     keeps = ("tokenizer.json", "pixels.json")
     metric = "bleu"
     wanted = "a picture with a caption"
@@ -96,6 +98,11 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
         settings: CaptionSettings, files: Sequence[Path], faults: Faults
     ) -> Iterator[Captioned]:
         return read_captions(files, settings.image, settings.caption, faults)
+
+    @classmethod
+    def write_rows(cls, settings: CaptionSettings, given: Given, paths: Sequence[Path]) -> None:
+        columns = (settings.image, settings.caption)
+        write_pictures(paths[0], paths[1], given, columns, settings.image)
 
     @classmethod
     def learn(

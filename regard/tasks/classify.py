@@ -81,6 +81,11 @@ class Classify(
     ) -> Iterator[labelled.Example]:
         return labelled.read(files, settings.text, settings.pair, settings.label, faults)
 
+    @classmethod
+    def columns(cls, settings: ClassifySettings) -> tuple[str, ...]:
+        pair = [settings.pair] if settings.pair else []
+        return (settings.text, *pair, settings.label)
+
     @staticmethod
     def reads_by(settings: ClassifySettings) -> str:
         return repr((settings.text, settings.pair, settings.label))

@@ -17,6 +17,7 @@ from ..batch import Batch, Label, Nothing, Sizes
 from ..batch import Graphs as GraphBatch
 from ..data.cut import Plan
 from ..data.examples import Examples, chunks
+from ..data.given import Given, write_records
 from ..data.graphs import Graph, GraphError, read
 from ..data.order import Rows, Shuffled, longest_first
 from ..data.parts import source_of
@@ -108,6 +109,12 @@ class ClassifyGraphs(LabelTask[GraphsSettings, Graph, Rows]):
         return read(
             source_of(files), settings.label, settings.smiles, settings.split, folds, faults
         )
+
+    @classmethod
+    def write_rows(cls, settings: GraphsSettings, given: Given, paths: Sequence[Path]) -> None:
+        """A graph with its label in it, or beside it."""
+        rows = given.records(("graph", settings.label))
+        write_records(paths[0], ({**row.pop("graph", {}), **row} for row in rows), given)
 
     @classmethod
     def divides(cls, settings: GraphsSettings, files: Sequence[Path]) -> tuple[str, ...]:

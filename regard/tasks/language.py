@@ -75,6 +75,10 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
     ) -> Iterator[running.Piece]:
         return running.pieces(files, settings.lines, faults)
 
+    @classmethod
+    def columns(cls, settings: LanguageSettings) -> tuple[str, ...]:
+        return ("text",)
+
     @staticmethod
     def reads_by(settings: LanguageSettings) -> str:
         return str(settings.lines)

@@ -86,6 +86,10 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
     ) -> Iterator[running.Sentence]:
         return running.sentences(files, settings.documents, faults)
 
+    @classmethod
+    def columns(cls, settings: MaskedSettings) -> tuple[str, ...]:
+        return ("text",)
+
     @staticmethod
     def reads_by(settings: MaskedSettings) -> str:
         return str(settings.documents)

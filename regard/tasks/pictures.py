@@ -16,6 +16,7 @@ from ..batch import Batch, Label, Nothing, Sizes
 from ..batch import Pixels as PixelBatch
 from ..data.cut import Plan
 from ..data.examples import Examples, chunks
+from ..data.given import Given, write_pictures
 from ..data.order import Rows, Shuffled
 from ..data.pictures import Picture, PictureError, read
 from ..data.read import Faults
@@ -45,6 +46,7 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
     Settings = PicturesSettings
     Example = Picture
     sections: ClassVar[Mapping[str, type]] = {"picture": PictureSettings}
+    row_files = (".jsonl", ".tar")
     keeps = ("labels.json", "pixels.json")
     wanted = "a picture"
     names_classes = True
@@ -92,6 +94,11 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
         settings: PicturesSettings, files: Sequence[Path], faults: Faults
     ) -> Iterator[Picture]:
         return read(files, settings.image, settings.label, faults)
+
+    @classmethod
+    def write_rows(cls, settings: PicturesSettings, given: Given, paths: Sequence[Path]) -> None:
+        columns = (settings.image, settings.label)
+        write_pictures(paths[0], paths[1], given, columns, settings.image)
 
     @staticmethod
     def reads_by(settings: PicturesSettings) -> str:

@@ -86,6 +86,10 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
     ) -> Iterator[running.Document]:
         return running.texts(files, settings.documents, faults)
 
+    @classmethod
+    def columns(cls, settings: SpansSettings) -> tuple[str, ...]:
+        return ("text",)
+
     @staticmethod
     def reads_by(settings: SpansSettings) -> str:
         return str(settings.documents)

@@ -86,6 +86,7 @@ class Speech(WritesTarget[SpeechSettings, Sound, Rows]):
     Settings = SpeechSettings
     Example = Sound
     sections: ClassVar[Mapping[str, type]] = {"sound": SoundSettings, "text": TextSettings}
+    row_files = ()
     keeps = ("tokenizer.json", "sound.json")
     loss = "heard"
     metric = "wer"

@@ -52,6 +52,7 @@ class Story(OneVocabulary[StorySettings, Told, Rows]):
     """Questions about stories; scored by accuracy, task by task; answers with a word."""
 
     Settings = StorySettings
+    row_files = ()
     Example = Told
     loss = "tokens"
     metric = "accuracy"

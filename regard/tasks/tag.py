@@ -19,6 +19,7 @@ from ..batch import Batch, Ids, Sizes, Tags
 from ..data import conll
 from ..data.cut import Plan
 from ..data.examples import Data, Examples, chunks
+from ..data.given import Given, write_tagged
 from ..data.order import Order, Repeated, Rows, longest_first
 from ..data.read import Faults
 from ..data.store import Chunk, Store, ids_below
@@ -67,6 +68,7 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
 
     Settings = TagSettings
     Example = conll.Sentence
+    row_files = (".conll",)
     keeps = ("tokenizer.json", "labels.json")
     loss = "classes"
     gets = "tags"
@@ -95,6 +97,10 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
     ) -> Iterator[conll.Sentence]:
         sentences = conll.read(files, settings.word, settings.tag, faults)
         return in_scheme(sentences, settings.scheme, faults)
+
+    @classmethod
+    def write_rows(cls, settings: TagSettings, given: Given, paths: Sequence[Path]) -> None:
+        write_tagged(paths[0], given, settings.word, settings.tag)
 
     @staticmethod
     def reads_by(settings: TagSettings) -> str:

@@ -7,7 +7,7 @@ asked for with `isinstance`; nobody asks for a task's name.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -18,12 +18,14 @@ from ..batch import Sizes
 from ..data.cut import Plan
 from ..data.environments import Policy
 from ..data.examples import Data, Examples, read_once
+from ..data.given import Given, write_records
 from ..data.read import Faults
 from ..data.store import EDITION, Chunk, Field, Store, cached
 from ..decode import Hypothesis, Limits
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..model import AnyBatch, Model
+from ..score.bertscore import Read
 from ..text import Text
 from .form import Form
 from .prediction import Prediction
@@ -74,6 +76,8 @@ class Task(Protocol[S, R, P]):
     Example: ClassVar[type]  # what examples are
     sections: ClassVar[Mapping[str, type]]  # recipe sections of its own: {"text": …} or {}
     keeps: ClassVar[tuple[str, ...]]  # files that it may keep in a run folder
+    # Endings of the files that rows given in Python become; (): it reads files alone.
+    row_files: ClassVar[tuple[str, ...]] = (".jsonl",)
     # What a recipe that says nothing gets, where it is not the usual.
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     settings: S
@@ -106,6 +110,16 @@ class Task(Protocol[S, R, P]):
     @abstractmethod
     def read(settings: S, files: Sequence[Path], faults: Faults) -> Iterator[R]:
         """The files' examples; what cannot be used is told to `faults`."""
+
+    @classmethod
+    def columns(cls, settings: S) -> tuple[str, ...]:
+        """What a row given in Python as a tuple has; (): rows must be dicts."""
+        return ()
+
+    @classmethod
+    def write_rows(cls, settings: S, given: Given, paths: Sequence[Path]) -> None:
+        """Rows given in Python as files that `read` takes, named as `row_files` says."""
+        write_records(paths[0], given.records(cls.columns(settings)), given)
 
     @staticmethod
     def reads_by(settings: S) -> str:
@@ -319,6 +333,20 @@ class Fuses(Protocol):
 
     def fuse(self, other: object, model: Model) -> str:
         """Ask another run's task and model, too.  -> why that cannot be; "" where it can"""
+
+
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """Its encoder has a vector for each token of a text."""
+
+    def read_tokens(self, model: Model, lines: Sequence[str], budget: int) -> list[Read]: ...
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """What it writes may be compared with what is right by what another run reads in both."""
+
+    def compare_by(self, read: Callable[[Sequence[str]], list[Read]], signature: str) -> None: ...
 
 
 @runtime_checkable

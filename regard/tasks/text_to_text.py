@@ -41,6 +41,9 @@ class TextToTextSettings:
     metric: Annotated[
         Metric | list[Metric], "how answers are scored; accuracy: the whole text must be right"
     ] = "rouge"
+    bertscore: Annotated[
+        str, Path, "an encoder's run (`regard import`) that says how near answers are; empty: none"
+    ] = ""
     sample: Annotated[
         Literal["size", "equal"], "of several files: each as often as it has rows, or all alike"
     ] = "size"
@@ -113,6 +116,10 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
     def read(settings: TextToTextSettings, files: Sequence[Path], faults: Faults) -> Iterator[Row]:
         check_lists(files, settings)  # now, and not when the first row is wanted
         return read(files, settings, faults)
+
+    @classmethod
+    def columns(cls, settings: TextToTextSettings) -> tuple[str, ...]:
+        return (settings.of("source", 0), settings.of("target", 0))
 
     @staticmethod
     def reads_by(settings: TextToTextSettings) -> str:
@@ -219,7 +226,7 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
             name = name.strip(" :")
             if name in found:  # two of one name are two all the same
                 name = f"{name} {task + 1}"
-            found[name] = {**scores, "examples": len(some)}
+            found[name] = {**scores, **self.compared(outputs, references), "examples": len(some)}
         return found
 
 

@@ -15,7 +15,9 @@ from ..data.examples import Examples
 from ..data.order import Rows, longest_first
 from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
-from ..model import Model, answers_of
+from ..errors import InputError
+from ..model import Encodes, Model, answers_of
+from ..score.bertscore import Read
 from ..text import Text
 from .task import Axis, P, R, S, Sections
 from .vocabulary import OneVocabulary
@@ -70,6 +72,24 @@ class TextTask(OneVocabulary[S, R, P]):
         lengths = torch.tensor([len(row.ids) for row in framed])
         splits = torch.tensor([row.split for row in framed])
         return Ids(ids, lengths, segments(ids.shape[1], splits, lengths))
+
+    @torch.inference_mode()
+    def read_tokens(self, model: Model, lines: Sequence[str], budget: int) -> list[Read]:
+        """A vector for each token of each line, and which tokens are the line's own."""
+        if not isinstance(model, Encodes):
+            raise InputError("only an encoder has a vector for each token, but this run is none.")
+        frame, device = self.text.frame, next(model.parameters()).device
+        specials = torch.tensor([*frame.first, *frame.last], dtype=torch.long)
+        room = vars(self.settings)["context"]
+        framed = [self.frame(ids, None, room) for ids in self.text.encode(list(lines))]
+        found: dict[int, Read] = {}
+        for rows in longest_first(np.array([len(row.ids) for row in framed]), budget):
+            read = self.rows_as_ids([framed[row] for row in rows.tolist()])
+            vectors, _ = model.encode(Batch(read, Nothing()).to(device).read)
+            for row, own in zip(rows.tolist(), vectors.float().cpu(), strict=True):
+                ids = torch.tensor(framed[row].ids)
+                found[row] = Read(own[: len(ids)], ~torch.isin(ids, specials))
+        return [found[row] for row in range(len(framed))]
 
     @classmethod
     def adopt_from(

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from ..data import parallel
 from ..data.examples import Data, Examples
+from ..data.parts import source_of
 from ..data.read import Faults, parcels
 from ..data.store import Chunk
 from ..decode import Settings as Decode
@@ -32,10 +33,17 @@ class TranslateSettings:
 
     source: Annotated[str, "the source language; names its field in JSONL"] = "source"
     target: Annotated[str, "the target language; names its field in JSONL"] = "target"
+    tag: Annotated[
+        str | list[str],
+        "what sources of data.train begin with, such as '<BT> '; a list: for each corpus its own",
+    ] = ""
     bleu_tokenize: Annotated[
         Literal["13a", "intl", "zh", "ja-mecab", "char", "none"], "sacreBLEU's tokenisation"
     ] = "13a"
     bleu_lowercase: Annotated[bool, "score without regard to case; the signature says so"] = False
+    bertscore: Annotated[
+        str, Path, "an encoder's run (`regard import`) that says how near answers are; empty: none"
+    ] = ""
 
 
 class Translate(PairsTask[TranslateSettings, parallel.Pair]):
@@ -58,11 +66,21 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
     def read(
         settings: TranslateSettings, files: Sequence[Path], faults: Faults
     ) -> Iterator[parallel.Pair]:
-        return parallel.read(files, (settings.source, settings.target), faults)
+        tags = settings.tag if source_of(files).part == "train" else ""
+        every = [tags] * len(list(parallel.corpora(files))) if isinstance(tags, str) else tags
+        return parallel.read(files, (settings.source, settings.target), faults, every)
+
+    @classmethod
+    def columns(cls, settings: TranslateSettings) -> tuple[str, ...]:
+        return (settings.source, settings.target)
 
     @staticmethod
     def reads_by(settings: TranslateSettings) -> str:
-        return repr((settings.source, settings.target))
+        return repr((settings.source, settings.target, settings.tag))
+
+    @classmethod
+    def divides(cls, settings: TranslateSettings, files: Sequence[Path]) -> tuple[str, ...]:
+        return (source_of(files).part,) if settings.tag else ()
 
     @classmethod
     def learn(
@@ -125,6 +143,7 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
         search = {k: v for k, v in asdict(decode).items() if k not in ("batch_tokens", "compile")}
         return {
             **self.score(outputs, references),
+            **self.compared(outputs, references),
             "perplexity": round(math.exp(min(loss.nll / loss.tokens, 700.0)), 4),
             "perplexity_unit": self.unit,
             "by_length": self.by_length(inputs, outputs, references),

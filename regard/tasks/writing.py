@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -20,12 +20,13 @@ from ..decode import Hypothesis, Limits, with_cuda_graphs, write
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..model import Model
+from ..score.bertscore import Read, bertscore
 from ..text import Settings as TextSettings
 from ..text import Text
 from ..text.dropout import Dropout
 from .growing import cut_at
 from .prediction import Prediction
-from .task import Axis, P, R, Rng, S, Sections, Task
+from .task import Axis, P, R, Rng, S, Scores, Sections, Task
 
 T = TypeVar("T")
 GREEDY: dict[str, Any] = {
@@ -274,6 +275,19 @@ class WritingTask(WritesTarget[S, R, P]):
 
 class PairsTask(WritingTask[S, R, Rows]):
     """The same of pairs that are examples, each a row of the store."""
+
+    compares: tuple[Callable[[Sequence[str]], list[Read]], str] | None = None
+
+    def compare_by(self, read: Callable[[Sequence[str]], list[Read]], signature: str) -> None:
+        """Let an encoder say, too, how near its answers are."""
+        self.compares = read, signature
+
+    def compared(self, outputs: Sequence[str], references: Sequence[str]) -> Scores:
+        """BERTScore, where an encoder is asked."""
+        if self.compares is None:
+            return {}
+        read, signature = self.compares
+        return {**bertscore(read(outputs), read(references)), "bertscore_f1_signature": signature}
 
     @property
     def fields(self) -> Mapping[str, Field]:

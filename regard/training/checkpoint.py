@@ -88,6 +88,15 @@ GIVE_UP = (
 )
 
 
+def state_in(folder: Path) -> dict[str, Any]:
+    """A checkpoint's state alone."""
+    try:
+        state: dict[str, Any] = read_json(folder / STATE)
+    except ValueError as error:
+        raise RunError(f"{folder / STATE}: cannot be read ({error}); {GIVE_UP}") from error
+    return state
+
+
 def all_in(folder: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
     found = [

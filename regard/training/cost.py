@@ -25,8 +25,9 @@ from .events import Progress
 from .loss import TokenLoss
 from .settings import Settings
 
-# Stated power for estimates, in watts: a GPU at its board limit, a CPU core under load.
-GPU_WATTS, CORE_WATTS = 700.0, 10.0
+# Stated power for estimates, in watts: a GPU at its board limit, Apple's as part of a chip, a CPU
+# core under load.
+WATTS, CORE_WATTS = {"cuda": 700.0, "mps": 40.0}, 10.0
 
 
 # Grams of CO2e of everyday things (Strubell et al. 2019, table 1, from pounds).
@@ -70,7 +71,7 @@ class Energy:
 def stated_watts(device: torch.device, settings: Settings) -> float:
     if settings.watts:
         return settings.watts
-    return GPU_WATTS if device.type == "cuda" else CORE_WATTS * torch.get_num_threads()
+    return WATTS.get(device.type, CORE_WATTS * torch.get_num_threads())
 
 
 @contextmanager
@@ -200,6 +201,8 @@ def peak_memory(device: torch.device) -> int:
     """Bytes: the GPU's peak, or the process's peak resident size."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if device.type == "mps":
+        return torch.mps.driver_allocated_memory()
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -256,8 +259,8 @@ def product_rate(device: torch.device) -> float:
     for _ in range(4):
         began = time.perf_counter()
         a @ a
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
         best = max(best, 2 * size**3 / (time.perf_counter() - began))
     return best
 

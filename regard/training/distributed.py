@@ -79,19 +79,26 @@ class World:
         return tensor
 
 
+# How many devices of each kind there are; `auto` takes the first kind that has any.
+DEVICES: dict[str, Callable[[], int]] = {
+    "cuda": torch.cuda.device_count,
+    "mps": lambda: int(torch.backends.mps.is_available()),
+    "cpu": lambda: 1,
+}
+
+
 def pick(name: str) -> torch.device:
     """`auto` is a GPU where there is one."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device(next(kind for kind, count in DEVICES.items() if count()))
+    known = f"train.device must be auto, cpu, mps, cuda or cuda:N, but is '{name}'."
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise RecipeError(
-            f"train.device must be auto, cpu, cuda or cuda:N, but is '{name}'."
-        ) from error
-    if device.type not in ("cpu", "cuda"):
-        raise RecipeError(f"train.device must be auto, cpu, cuda or cuda:N, but is '{name}'.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise RecipeError(known) from error
+    if device.type not in DEVICES:
+        raise RecipeError(known)
+    if device.type != "cpu" and (device.index or 0) >= DEVICES[device.type]():
         raise RecipeError(
             f"train.device is '{name}', but no such GPU can be used here; "
             "leave it at auto, or say cpu."
@@ -107,6 +114,8 @@ def join(device: str) -> Iterator[World]:
     if size == 1:
         yield World(0, 1, chosen)
         return
+    if chosen.type == "mps":
+        raise RecipeError("train.device: several processes train on cuda or on cpu, not on mps.")
     if chosen.type == "cuda":
         chosen = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(chosen)

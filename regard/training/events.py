@@ -94,6 +94,13 @@ class Progress:
 Event = Begun | Step | Scored | Saved | Stopped
 
 
+def with_note(event: Event, note: str) -> Event:
+    """The same beginning with one more note, where there is one."""
+    if not note or not isinstance(event, Begun):
+        return event
+    return dataclasses.replace(event, notes=(*event.notes, note))
+
+
 class Window:
     """Sums since the last logged step, kept on the device so that it need not be waited for."""
 

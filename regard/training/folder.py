@@ -21,6 +21,7 @@ LOCK = ".lock"
 EVENTS = "events.out.tfevents."  # TensorBoard's files
 ASIDE = ".replaced"  # an old run, until the one that takes its place has begun
 RECIPE, CARD = "recipe.toml", "README.md"
+ROWS = "data"  # rows that were given in Python, as files
 
 FILES_OF_A_RUN = {
     RECIPE, "model.safetensors", "best.safetensors", "config.json", "metrics.jsonl", "results.json",
@@ -177,6 +178,9 @@ def _strange(path: Path) -> list[Path]:
         return [] if known or _is_unfinished(path) else [path]
     if path.name == f"{ASIDE}.part":  # all of it was looked at before it was put there
         return []
+    if path.name == ROWS:
+        kept = re.compile(r"\.?(train|valid|test)\.(jsonl|json|conll|tar)(\.part)?")
+        return [odd for odd in sorted(path.iterdir()) if not kept.fullmatch(odd.name)]
     if path.name == "tensorboard":
         return [odd for odd in sorted(path.iterdir()) if not odd.name.startswith(EVENTS)]
     if re.fullmatch(r"checkpoint-\d+|\.checkpoint-\d+\.part", path.name):

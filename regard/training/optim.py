@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from ..model import Model
 from ..parts.output import Output
 from ..parts.position import LearnedPosition
-from .settings import Settings
+
+if TYPE_CHECKING:
+    from .settings import Settings
 
 MOST_COLOURS = 4  # a kernel that reads no more channels reads pixels
 

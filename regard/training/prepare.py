@@ -113,4 +113,6 @@ def too_large(batch: AnyBatch, settings: Settings) -> RunError:
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return "Apple GPU (Metal)"
     return f"CPU, {torch.get_num_threads()} threads"

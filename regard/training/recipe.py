@@ -12,7 +12,7 @@ from typing import Any
 from .. import config, decode
 from ..batch import Sizes
 from ..data.settings import Settings as DataSettings
-from ..errors import RecipeError, RunError
+from ..errors import RecipeError, RunError, UnknownNameError
 from ..model import Model
 from ..models import MODELS
 from ..tasks import TASKS
@@ -84,8 +84,16 @@ def suits(model: type[Model], sizes: Sizes) -> bool:
     return sizes.read in model.reads and sizes.asked in model.answers
 
 
-def read(recipe: str, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe by name or path with overrides, fully checked."""
+Tables = Mapping[str, Mapping[str, Any]]  # a recipe written in Python: settings by section
+
+
+def read(recipe: str | Tables, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe by name or path, or as tables, with overrides; fully checked."""
+    if not isinstance(recipe, str):
+        given = config.by_section(recipe, "recipe", lambda _: Path.cwd(), overrides)
+        nothing = config.Value("", "recipe", "recipe", Path.cwd())
+        given["data"].setdefault("train", nothing)  # rows may be given instead
+        return resolve("", with_origin(given))
     path = config.find(recipe)
     return resolve(path.stem, with_origin(config.read(path, overrides)))
 
@@ -124,7 +132,16 @@ def read_run(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
             f"{folder}: a run folder is needed, but this one {what}; `regard train` makes one."
         )
     given = config.read(path, overrides)
-    return resolve(folder.resolve().name, given)
+    try:
+        return resolve(folder.resolve().name, given)
+    except UnknownNameError as error:
+        if error.origin == "command line":
+            raise
+        raise RunError(
+            f"{path}: the run was trained with {error.setting}='{error.name}', which is not known "
+            "here; whoever brought it must add it to its dictionary again before the run is loaded "
+            "(docs/add.md, From your own script)."
+        ) from error
 
 
 def resolve(name: str, given: config.Given) -> Recipe:

@@ -5,32 +5,34 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..config import write
 from ..data.examples import Data, Examples
+from ..data.given import Given
 from ..data.read import Faults, is_text, read_json
 from ..data.store import fingerprint
 from ..errors import InputError, RecipeError, RunError
-from ..model import Model, Solves
+from ..model import Encodes, Model, Solves
 from ..models import MODELS
 from ..parts.packed import pack
 from ..tasks import TASKS, AnyTask, Prediction
-from ..tasks.task import Fuses, Streams
+from ..tasks.task import Compares, Fuses, ReadsTokens, Streams
 from . import adapt, checkpoint
 from .checkpoint import write_text
 from .distil import weights_of_run
 from .distributed import World, pick
-from .events import Event
-from .folder import CARD, Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
+from .events import Event, with_note
+from .folder import Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
 from .loop import BEST, fit
+from .more import check_same, note_on, reopen, wants_more, write_recipe
 from .prepare import ANY_LENGTH, prepare_part
 from .recipe import Recipe, read_run
+from .rows import keep_rows
 from .solve import solve
 from .validate import store_loss
 
@@ -76,6 +78,22 @@ class Run:
             why = self.task.fuse(other.task, other.model)
         if why:
             raise InputError(f"decode.fusion: {other.folder}: {why}.")
+
+    def use_encoder(self, folder: str) -> None:
+        """Let an encoder say how near what is written is to what is right."""
+        if not folder:
+            return
+        other = Run(Path(folder), device=str(self.device))
+        task, model, budget = other.task, other.model, other.recipe.decode.batch_tokens
+        if not isinstance(task, ReadsTokens) or not isinstance(model, Encodes):
+            raise InputError(
+                f"task.bertscore: {folder}: must be the run of an encoder of texts, but is a "
+                f"{other.recipe.model_kind}; `regard import` makes one of a BERT's folder."
+            )
+        assert isinstance(self.task, Compares)  # whose setting it is
+        reads, encoder = task, model
+        signature = f"{Path(folder).name}, top layer, no idf, no baseline"
+        self.task.compare_by(lambda lines: reads.read_tokens(encoder, lines, budget), signature)
 
     def use_draft(self, other: Run) -> None:
         """Let a smaller run of the same vocabulary guess ahead: the answers stay what they are."""
@@ -141,6 +159,7 @@ class Run:
         began = time.perf_counter()
         on = on or part_to_score(self.recipe) or "test"
         part = self.data(on)
+        self.use_encoder(vars(self.recipe.task).get("bertscore", ""))
         loss = store_loss(
             self.task, self.model, part.store, self.recipe.train, self.device, None, thorough=True
         )
@@ -228,18 +247,24 @@ def start(
     fresh: bool = False,
     stop: Callable[[], bool] = lambda: False,
     hold: Hold | None = None,
+    given: Mapping[str, Given] | None = None,
 ) -> Generator[Event, None, None]:
-    """Train in a folder: a new run, or the unfinished one that it holds.
+    """Train in a folder: a new run, the unfinished one that it holds, or more of a finished one.
 
     Until the first step is about to be made, everything can be taken back: a folder made here goes,
     and a run that `fresh` replaces is only put aside. `hold` is that of a caller who has more to
-    write there when this has ended.
+    write there when this has ended; `given` are rows that the folder is to hold.
     """
     held = Hold(folder) if hold is None else hold
     made = begun = False
+    rows = given or {}
     try:
-        made = world.first(lambda: prepare_folder(recipe, held, fresh) if world.leads else False)
-        if (folder / "model.safetensors").is_file():  # trained, but not scored yet
+        made = world.first(
+            lambda: prepare_folder(recipe, held, fresh, rows) if world.leads else False
+        )
+        world.first(lambda: keep_rows(recipe, folder, rows) if world.leads else None)
+        more = wants_more(recipe, folder)
+        if (folder / "model.safetensors").is_file() and not more:  # trained, but not scored yet
             if world.leads:
                 (folder / BEST).unlink(missing_ok=True)  # where a kill came just before that
         else:
@@ -250,6 +275,9 @@ def start(
             for event in events:
                 if not begun and world.leads:
                     give_up_aside(folder)
+                    if more:
+                        event = with_note(event, note_on(recipe, folder))
+                        reopen(recipe, folder)
                 begun = True
                 yield event
     except BaseException:
@@ -307,7 +335,7 @@ def check_fit(recipe: Recipe, model: Model) -> None:
         )
 
 
-def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
+def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool, given: Collection[str] = ()) -> bool:
     """Make the folder ready, or say why it cannot be used; True if a new run is begun there."""
     folder = hold.folder
     if not is_text(str(folder.resolve())):  # the weights' library writes no such name
@@ -322,7 +350,7 @@ def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
         if origin:
             weights_of_run(Path(origin), setting)
     for part in ("train", "valid", "test"):
-        if recipe.data.named(part):
+        if recipe.data.named(part) and part not in given:
             recipe.data.files(part)
     hold.take()
     put_back(folder)
@@ -334,40 +362,8 @@ def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
     sweep(folder)
     if fresh and (folder / "recipe.toml").is_file():
         put_aside(folder)
-    if (folder / CARD).is_file():
-        raise RunError(
-            f"{folder}: this run is finished; --fresh deletes it and starts over, "
-            "--run DIR starts another."
-        )
     if (folder / "recipe.toml").is_file():
-        before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
-        for key, value in now.items():
-            if value != before.get(key) and key not in MAY_CHANGE:
-                raise RunError(
-                    f"{folder}: the unfinished run here has {key}={before.get(key)!r}, "
-                    f"but now it is {value!r}; --fresh deletes it and starts over, "
-                    "--run DIR starts another."
-                )
+        check_same(recipe, folder)
         return False
-    write_text(folder / "recipe.toml", write(recipe.rows("origin")))
+    write_recipe(recipe, folder)
     return True
-
-
-# Settings that may be others when a run goes on.
-MAY_CHANGE = {
-    "train.device",
-    "train.log_every",
-    "train.tensorboard",
-    "train.accumulate",
-    "train.watts",
-    "train.grams_per_kwh",
-    "train.price_per_hour",
-    "train.flops_per_second",
-    "data.obtain",
-}
-
-
-def _flat(recipe: Recipe) -> Iterator[tuple[str, object]]:
-    for section, rows in recipe.rows("origin").items():
-        if section != "decode":
-            yield from ((f"{section}.{key}", value) for key, value, _ in rows)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from .optim import OPTIMIZERS
 from .schedule import SCHEDULES
 
 Decay = Annotated[float, Ge(0), Lt(1)]
@@ -26,7 +27,8 @@ class Settings:
     ] = 4096
     accumulate: Annotated[int, Gt(0), Le(1024), "pieces a batch is cut into to save memory"] = 1
     optimizer: Annotated[
-        Literal["adamw", "adam", "muon", "sgd", "asgd"],
+        str,
+        OPTIMIZERS,
         "adam: the decay is a part of the gradient; muon: orthogonal updates of the matrices; "
         "asgd: averaged once validation stalls",
     ] = "adamw"
@@ -87,7 +89,7 @@ class Settings:
     average: Annotated[int, Gt(0), "how many last checkpoints `keep=average` averages"] = 5
     log_every: Annotated[int, Gt(0), "steps between lines of metrics.jsonl"] = 50
     tensorboard: Annotated[bool, "write a TensorBoard log beside metrics.jsonl"] = False
-    device: Annotated[str, "auto, cpu, cuda, cuda:1, …"] = "auto"
+    device: Annotated[str, "auto, cpu, mps, cuda, cuda:1, …"] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
         "of the products; auto: bfloat16 where the GPU has it",

@@ -13,6 +13,7 @@ import torch
 from ..data.examples import Data
 from ..data.store import Store
 from ..model import Model
+from ..parts.precision import widest
 from ..tasks import AnyTask
 from ..tasks.task import Measured, Scores
 from .distributed import World
@@ -80,7 +81,7 @@ def store_loss(
 ) -> StoreLoss:
     """The loss over a whole store."""
     loss = LOSSES[task.loss].of(settings)
-    total = torch.zeros((), dtype=torch.float64, device=device)
+    total = torch.zeros((), dtype=widest(device), device=device)
     counts = [0] * max(1, len(loss.parts))
     past: tuple[torch.Tensor, ...] = ()
     for batch in task.evaluation_batches(store, settings.batch_tokens, thorough):
