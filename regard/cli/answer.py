@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError
-from .app import OVERRIDE, AsJson, Overrides, RunFolder, app, load_run
+from .app import BARE_SETTING, OVERRIDE, AsJson, Overrides, RunFolder, app, load_run
 
 
 @app.command()
@@ -66,6 +66,8 @@ def predict(
     given = [word for word in words if not OVERRIDE.match(word)]
     if given and file is not None:
         raise InputError("inputs must be arguments or --input, but both are given.")
+    for word in given:
+        refuse_bare_setting(word)
     trained = load_run(run, overrides)
     if draft is not None:
         device = [text for text in overrides if text.startswith("train.device=")]
@@ -94,6 +96,17 @@ def predict(
                     print(f"regard: {answer.warning}.", file=sys.stderr)
         sys.stdout.flush()
         first += len(chunk)
+
+
+def refuse_bare_setting(word: str) -> None:
+    """An input that reads like a setting of decode whose section was forgotten."""
+    from ..training.recipe import homes_of
+
+    if BARE_SETTING.match(word) and "decode" in homes_of(word.partition("=")[0]):
+        raise InputError(
+            f"'{word}' must say its section where it is a setting; write decode.{word}, or give an "
+            "input that begins so by --input or on standard input."
+        )
 
 
 @app.command()

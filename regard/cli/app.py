@@ -39,6 +39,7 @@ RunFolder = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line")]
 
 OVERRIDE = re.compile(r"[a-z]+\.[a-z_]+=")
+BARE_SETTING = re.compile(r"[a-z_]+=")
 
 
 def main() -> NoReturn:
@@ -77,17 +78,27 @@ def main() -> NoReturn:
 def load_run(run: Path, overrides: Sequence[str]) -> Run:
     """A run, answering as the command line says; what training fixed cannot be changed."""
     from ..see.run import load
+    from ..training.recipe import check_section, read_run
 
     device = "auto"
     kept = []
+    asks = read_run(run)
     for text in overrides:
-        free = text.startswith(("task.", "data.", "decode.", "train.device="))
-        if not free:
+        check_section(text, asks.task_kind, asks.model_kind)
+        name = text.partition("=")[0]
+        section = name.partition(".")[0]
+        if section in ("model", "train", *own_sections()) and name != "train.device":
             raise RecipeError(
-                f"command line: '{text.partition('=')[0]}' was settled by training; it "
-                f"cannot change now."
+                f"command line: '{name}' was settled by training; it cannot change now."
             )
         if text.startswith("train.device="):
             device = text.partition("=")[2]
         kept.append(text)
     return load(run, *kept, device=device)
+
+
+def own_sections() -> set[str]:
+    """The sections of recipes that only some tasks have, such as [text]."""
+    from ..tasks import TASKS
+
+    return {section for task in TASKS.values() for section in task.sections}
