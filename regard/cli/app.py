@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from .. import __version__
 from ..errors import RecipeError, RegardError
+from .complete import recipe_names, run_folders
 
 if TYPE_CHECKING:
     from ..see.run import Run
@@ -20,21 +22,45 @@ app = typer.Typer(
     name="regard",
     help="Attention models of the classic lectures: train, score, use, look inside.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help needs no rich, and so no wait
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def print_version(asked: bool) -> None:
+    if asked:
+        print(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def regard(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", is_eager=True, callback=print_version),
+    ] = False,
+) -> None:
+    """What stands before every command."""
+
+
 RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="a name (see `regard recipes`) or a .toml file")
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="a name (see `regard recipes`) or a .toml file",
+        autocompletion=recipe_names,
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.steps=2000"),
 ]
 RunFolder = Annotated[
-    Path, typer.Argument(metavar="RUN", help="a run folder, made by `regard train`")
+    Path,
+    typer.Argument(
+        metavar="RUN", help="a run folder, made by `regard train`", autocompletion=run_folders
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON object a line")]
 

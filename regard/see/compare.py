@@ -17,6 +17,7 @@ from ..data.read import parse_json, read_json
 from ..errors import InputError, RunError
 from ..score.decisions import around
 from ..training.cost import FLIGHT, everyday, shown_share
+from .brief import counted
 from .figure import plain
 from .save import save
 
@@ -72,11 +73,14 @@ class Entry:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Runs that were measured alike; saves itself as a page, a picture, a table or numbers."""
 
     entries: list[Entry]
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {counted(len(self.entries), 'run')} by {self.headline}>"
 
     @property
     def headline(self) -> str:

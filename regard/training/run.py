@@ -61,6 +61,11 @@ class Run:
         if settings.decode.fusion:
             self.use_fusion(Run(Path(settings.decode.fusion), device=device))
 
+    def __repr__(self) -> str:
+        weights = sum(p.numel() for p in self.model.parameters())
+        kinds = f"{self.recipe.task_kind} by {self.recipe.model_kind}"
+        return f"<Run {self.folder}: {kinds}, {weights:,} parameters on {self.device}>"
+
     def use_fusion(self, other: Run) -> None:
         """Let a language model say, too, what is likely."""
         why = "only runs that recognise speech ask one"
