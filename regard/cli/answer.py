@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import InputError
-from .app import BARE_SETTING, OVERRIDE, AsJson, Overrides, RunFolder, app, load_run
+from .app import BARE_SETTING, OVERRIDE, AsJson, Overrides, RunFolder, app, interruptible, load_run
+
+if TYPE_CHECKING:
+    from ..see.run import Run
 
 
 @app.command()
@@ -24,16 +27,20 @@ def evaluate(
 ) -> None:
     """Score a run on its test data."""
     from .. import terminal
+    from ..terminal import progress
 
     if on not in ("", "valid", "test"):
         raise InputError(f"--on must be valid or test, but is '{on}'.")
-    scores = load_run(run, settings or []).evaluate(on)
+    with interruptible(lambda: f"{run}/results.json is as it was"), progress.shown("starting"):
+        scores = load_run(run, settings or []).evaluate(on)
     if not on and scores["on"] != "test":
         print(f"regard: the run has no data.test; scored on {scores['on']}.", file=sys.stderr)
     if as_json:
         print(terminal.json_line(scores))
     else:
-        terminal.print_scores(terminal.console(), scores)
+        from ..terminal.tables import print_scores
+
+        print_scores(terminal.console(), scores)
 
 
 @app.command()
@@ -58,8 +65,7 @@ def predict(
 
     A language model writes on as you watch; all of standard input is then one prompt.
     """
-    from .. import terminal
-    from ..tasks.task import Streams
+    from ..terminal import progress
 
     words = inputs or []
     overrides = [word for word in words if OVERRIDE.match(word)]
@@ -68,34 +74,53 @@ def predict(
         raise InputError("inputs must be arguments or --input, but both are given.")
     for word in given:
         refuse_bare_setting(word)
-    trained = load_run(run, overrides)
-    if draft is not None:
-        device = [text for text in overrides if text.startswith("train.device=")]
-        trained.use_draft(load_run(draft, device))
+    answered = [0]
+    with interruptible(lambda: f"{answered[0]:,} inputs were answered"):
+        with progress.shown("starting"):
+            trained = load_run(run, overrides)
+            if draft is not None:
+                device = [text for text in overrides if text.startswith("train.device=")]
+                trained.use_draft(load_run(draft, device))
+        for count in answers(trained, given, file, logprobs, as_json):
+            answered[0] += count
+
+
+def answers(
+    trained: Run, given: list[str], file: Path | None, logprobs: bool, as_json: bool
+) -> Iterator[int]:
+    """Print an answer to each input; tells how many there were, some at a time."""
+    from ..tasks.task import Streams
+    from ..terminal import answers as written
+    from ..terminal import arriving, json_line, progress
+
     writes_on = isinstance(trained.task, Streams)
     if given:
         source: Iterator[list[str]] = iter([given])
     elif file is not None:
         from ..data.read import lines
 
-        source = terminal.chunks_of(lines(file))
+        source = arriving.chunks_of(lines(file))
     elif writes_on:
-        source = iter([["\n".join(line for chunk in terminal.arriving() for line in chunk)]])
+        source = iter([["\n".join(line for chunk in arriving.arriving() for line in chunk)]])
     else:
-        source = terminal.arriving()
+        source = arriving.arriving()
     first = 1
-    for chunk in terminal.counted(source, shown=not given):
+    for chunk in source:
         if logprobs:
-            terminal.print_logprobs(trained, chunk, as_json)
+            written.print_logprobs(trained, chunk, as_json)
         elif writes_on and not as_json:
-            terminal.write_on(trained, chunk, first)
+            written.write_on(trained, chunk, first)
         else:
-            for answer in trained.predict(chunk, first):
-                print(terminal.json_line(answer.json()) if as_json else answer.output)
+            before = f"{first - 1:,} done, " if first > 1 else ""
+            with progress.shown("answering", before):
+                told = trained.predict(chunk, first)
+            for answer in told:
+                print(json_line(answer.json()) if as_json else answer.output)
                 if answer.warning and not as_json:
                     print(f"regard: {answer.warning}.", file=sys.stderr)
         sys.stdout.flush()
         first += len(chunk)
+        yield len(chunk)
 
 
 def refuse_bare_setting(word: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -99,6 +100,16 @@ def main() -> NoReturn:
             print(say())
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+@contextmanager
+def interruptible(kept: Callable[[], str]) -> Iterator[None]:
+    """Where somebody interrupts this, one line says what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\nregard: interrupted; {kept()}.", file=sys.stderr)
+        sys.exit(130)
 
 
 def load_run(run: Path, overrides: Sequence[str]) -> Run:

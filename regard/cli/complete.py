@@ -28,9 +28,7 @@ def paths(incomplete: str, ending: str) -> Iterator[str]:
     if not folder.is_dir():
         return
     for path in folder.iterdir():
-        if not path.name.startswith(begun) or path.name.startswith("."):
-            continue
-        if ending.startswith("/") and (path / ending[1:]).is_file():
-            yield str(path)
-        elif path.is_file() and path.name.endswith(ending):
-            yield str(path)
+        if path.name.startswith(begun) and not path.name.startswith("."):
+            is_folder = ending.startswith("/") and (path / ending[1:]).is_file()
+            if is_folder or (path.is_file() and path.name.endswith(ending)):
+                yield str(path)

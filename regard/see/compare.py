@@ -21,6 +21,10 @@ from .brief import counted
 from .figure import plain
 from .save import save
 
+# The columns of a terminal's second and third table.
+SPEED = ("training s", "training tokens/s", "predicting /s", "FLOPs")
+COST = ("kWh", "g CO2e", "CO2e as", "price")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -113,6 +117,19 @@ class Comparison:
             ("CO2e as", lambda row: f"{shown_share(row['flights'])} a flight"),
             *priced,
         ]
+
+    def tables(self) -> list[list[list[str]]]:
+        """The same in narrow tables, for a terminal; a column in which nothing is known is left
+        out."""
+        told = {head: [show(row) for row in self.rows()] for head, show in self.columns()}
+        names = told.pop("run")
+        tables = []
+        for heads in ((self.headline, "95 % interval", "parameters"), SPEED, COST):
+            known = [head for head in heads if any(told.get(head, ()))]
+            columns = [[head, *told[head]] for head in known]
+            rows = zip(["run", *names], *columns, strict=True)
+            tables += [[list(row) for row in rows]] if columns else []
+        return [*tables, *([self.lengths()] if self.lengths() else [])]
 
     def lengths(self) -> list[list[str]]:
         """The score by length: a head, then a row a run; empty where there is none."""

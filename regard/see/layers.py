@@ -16,8 +16,8 @@ import numpy as np
 from ..errors import InputError
 from ..training.run import Run
 from . import figure
-from .meaning import Array, cosines, plane, vectors
 from .brief import counted
+from .meaning import Array, cosines, plane, vectors
 from .save import save
 
 

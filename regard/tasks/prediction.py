@@ -36,7 +36,8 @@ class Prediction:
         told = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.vector is not None:
             told["vector"] = f"({len(self.vector)} numbers)"
-        shown = (f"{name}={_BRIEF.repr(value)}" for name, value in told.items() if value is not None)
+        given = {name: value for name, value in told.items() if value is not None}
+        shown = (f"{name}={_BRIEF.repr(value)}" for name, value in given.items())
         return f"Prediction({', '.join(shown)})"
 
     @classmethod

@@ -148,6 +148,9 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
             some = pieces[first : first + rows]
             yield self.batch(store, some, [np.random.default_rng(begin) for begin, _ in some])
 
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        return None
+
     def batch(self, store: Store, rows: Piece, rng: Rng | None = None) -> Batch[Ids, Words]:
         flat, own = store.flat("text"), rng or [np.random.default_rng(0) for _ in rows]
         both = [

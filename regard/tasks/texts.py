@@ -16,6 +16,7 @@ from ..data.order import Rows, longest_first
 from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
 from ..model import Model, answers_of
+from ..progress import counted
 from ..text import Text
 from .task import Axis, P, R, S, Sections
 from .vocabulary import OneVocabulary
@@ -96,7 +97,7 @@ class TextTask(OneVocabulary[S, R, P]):
         """The model's scores of each row, in order, made in batches of about one length."""
         lengths = np.array([len(row.ids) for row in framed], np.int32)
         found: dict[int, Tensor] = {}
-        for rows in longest_first(lengths, budget):
+        for rows in counted(longest_first(lengths, budget), "answering", len(lengths), len):
             batch = Batch(self.rows_as_ids([framed[i] for i in rows.tolist()]), Nothing())
             found.update(zip(rows.tolist(), answers_of(model, batch), strict=True))
         return [found[i] for i in range(len(framed))]
@@ -105,7 +106,7 @@ class TextTask(OneVocabulary[S, R, P]):
         """The same of the first rows of a store."""
         lengths = store.lengths("ids")[:count]
         found: dict[int, Tensor] = {}
-        for rows in longest_first(lengths, budget):
+        for rows in counted(longest_first(lengths, budget), "answering", len(lengths), len):
             batch = Batch(self.stored(store, rows), Nothing())
             found.update(zip(rows.tolist(), answers_of(model, batch), strict=True))
         return [found[i] for i in range(len(lengths))]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..data.read import parse_json
 from ..errors import RunError
+from ..tasks.task import Measured
 from .checkpoint import write_text
 from .distributed import World
 from .settings import Settings
@@ -55,12 +56,22 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Advanced:
+    """Updates are being made; told by the clock, between two `Step`s, and not logged."""
+
+    step: int
+    tokens_per_second: float
+    loss: float | None  # the mean since the last `Step`, where reading it waits for no device
+
+
+@dataclass(frozen=True)
 class Scored:
     """The validation data were looked at."""
 
     step: int
     scores: dict[str, object]
     best: bool
+    measured: Measured | None = None  # the loss, where a final score on the same would be the same
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,10 @@ class Progress:
     worse: int = 0  # validations since the best
 
 
-Event = Begun | Step | Scored | Saved | Stopped
+Event = Begun | Step | Advanced | Scored | Saved | Stopped
+
+
+GLANCE = 0.5  # seconds
 
 
 class Window:
@@ -107,6 +121,7 @@ class Window:
     def restart(self) -> None:
         self.nll = torch.zeros((), device=self.device)
         self.norm = torch.zeros((), device=self.device)
+        self.told = time.monotonic()
         self.steps, self.counts = 0, [0] * max(1, len(self.parts))
         self.began = time.perf_counter()
 
@@ -116,6 +131,18 @@ class Window:
         self.norm += norm
         self.steps += 1
         self.counts = [a + b for a, b in zip(self.counts, counts, strict=False)]
+
+    def glance(self, world: World, step: int) -> Advanced | None:
+        """How far it is, a few times a second at most."""
+        if time.monotonic() - self.told < GLANCE:
+            return None
+        self.told, loss = time.monotonic(), None
+        speed = self.counts[0] / max(time.perf_counter() - self.began, 1e-9)
+        if self.device.type == "cpu" and world.size == 1:
+            sums = self.nll.view(-1).tolist()
+            means = [total / max(n, 1) for total, n in zip(sums, self.counts, strict=True)]
+            loss = round(sum(means), 5)
+        return Advanced(step, round(speed, 1), loss)
 
     def close(self, world: World, step: int, optimizer: torch.optim.Optimizer) -> Step:
         """Means over the window; waits for the device."""
@@ -190,7 +217,7 @@ class Log:
 
     def write(self, event: Event) -> None:
         self.check()
-        row = dataclasses.asdict(event)
+        row = {k: v for k, v in dataclasses.asdict(event).items() if k != "measured"}
         kind = type(event).__name__.lower()
         try:
             with self.path.open("a", encoding="utf-8") as file:
