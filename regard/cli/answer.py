@@ -94,8 +94,13 @@ def answers(
     from ..terminal import arriving, json_line, progress
 
     writes_on = isinstance(trained.task, Streams)
-    if given:
-        source: Iterator[list[str]] = iter([given])
+    named = [str(file)] if file is not None and file.is_dir() else given
+    from_folder = any(is_folder(word) for word in named)
+    if named:
+        every = [name for word in named for name in files_of(trained, word)]
+        source: Iterator[list[str]] = (
+            arriving.chunks_of(iter(every)) if from_folder else iter([every])
+        )
     elif file is not None:
         from ..data.read import lines
 
@@ -115,12 +120,39 @@ def answers(
             with progress.shown("answering", before):
                 told = trained.predict(chunk, first)
             for answer in told:
-                print(json_line(answer.json()) if as_json else answer.output)
+                output = f"{answer.input}\t{answer.output}" if from_folder else answer.output
+                print(json_line(answer.json()) if as_json else output)
                 if answer.warning and not as_json:
                     print(f"regard: {answer.warning}.", file=sys.stderr)
         sys.stdout.flush()
         first += len(chunk)
         yield len(chunk)
+
+
+def is_folder(word: str) -> bool:
+    """Whether a word is meant as one: a text may happen to be the name of a folder here."""
+    return ("/" in word or word in (".", "..")) and Path(word).is_dir()
+
+
+def files_of(trained: Run, word: str) -> list[str]:
+    """The files of a folder, by name, where the run reads such; any other word as it is."""
+    from ..tasks.form import ReadsFiles
+
+    if not is_folder(word):
+        return [word]
+    form, folder = trained.task.gives, Path(word)
+    if not isinstance(form, ReadsFiles):
+        raise InputError(
+            f"{word}: this run reads a {form.kind}, and no folder of files; give it as an argument,"
+            " or many in a file, one a line, by --input."
+        )
+    names = sorted(str(p) for p in folder.iterdir() if p.suffix.lower() in form.endings)
+    if not names:
+        raise InputError(
+            f"{word}: the folder must hold files that end in {', '.join(form.endings)}, but has "
+            "none."
+        )
+    return names
 
 
 def refuse_bare_setting(word: str) -> None:

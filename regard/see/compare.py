@@ -18,6 +18,7 @@ from ..errors import InputError, RunError
 from ..score.decisions import around
 from ..training.cost import FLIGHT, everyday, shown_share
 from .brief import counted
+from .card import scored
 from .figure import plain
 from .save import save
 
@@ -146,7 +147,7 @@ class Comparison:
         methods = dict.fromkeys(entry.bill["kwh_method"] for entry in self.entries)
         return [
             *self.differences(),
-            f"On {same['the set'][0]}, {self.entries[0].scores['examples']:,} examples; "
+            f"On {same['the set'][0]}, {scored(self.entries[0].scores)}; "
             f"{self.headline}: {same['its signature'] or 'no signature'}.",
             f"Energy: {'; '.join(methods)}.",
         ]

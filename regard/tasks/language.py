@@ -285,6 +285,7 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
             "words": words + ends,
             "bytes": size,
             "examples": texts,
+            "scored": f"{tokens:,} tokens in {texts:,} text{'s' * (texts != 1)}",
         }
 
     def example(self, examples: Examples[running.Piece], longest: int | None = None) -> str:

@@ -302,7 +302,9 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
         if pairs:
             found["next_accuracy"] = round(100 * judged / pairs, 4)
             found["next_accuracy_interval"] = proportion(judged, pairs)
-        return {**found, "loss": round(loss.nll / loss.tokens, 5), "words": words, "examples": rows}
+        found["loss"] = round(loss.nll / loss.tokens, 5)
+        told = f"{words:,} hidden words in {rows:,} rows"
+        return {**found, "words": words, "examples": rows, "scored": told}
 
 
 def choose(

@@ -211,6 +211,7 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
             "perplexity_unit": "token of what was left out, sentinels counted",
             "loss": round(mean, 5),
             "examples": len(data.examples),
+            "scored": f"{loss.tokens:,} tokens that were left out",
         }
 
     def example(self, examples: Examples[running.Document], longest: int | None = None) -> str:

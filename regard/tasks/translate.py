@@ -62,7 +62,7 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
 
     @staticmethod
     def reads_by(settings: TranslateSettings) -> str:
-        return repr((settings.source, settings.target))
+        return repr((settings.source, settings.target, "no header"))
 
     @classmethod
     def learn(

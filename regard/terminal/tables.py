@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from ..see.card import told
+from ..see.card import scored, told
 from . import console
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def print_scores(console: Console, scores: dict[str, object]) -> None:
         "value",
         "95 % interval",
         Column("signature", overflow="fold"),
-        title=f"on {scores['on']}, {scores['examples']} examples",
+        title=f"on {scores['on']}, {scored(scores)}",
     )
     for row in told(scores):
         table.add_row(*row)

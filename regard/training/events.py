@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -214,6 +215,7 @@ class Log:
                 ) from error
             # What a killed process logged after its last checkpoint is logged again.
             self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        self.wandb: Any = start_wandb(folder) if settings.wandb else None
 
     def write(self, event: Event) -> None:
         self.check()
@@ -227,11 +229,41 @@ class Log:
                 f"{self.path}: could not be written ({error.strerror}); make room and run the same "
                 "command again."
             ) from error
+        every = {**row, **row.get("scores", {}), **row.get("parts", {})}
+        numbers = {f"{kind}/{key}": x for key, x in every.items() if isinstance(x, float)}
         if self.board is not None:
-            for key, value in {**row, **row.get("scores", {}), **row.get("parts", {})}.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{kind}/{key}", value, row["step"])
+            for key, value in numbers.items():
+                self.board.add_scalar(key, value, row["step"])
             self.board.flush()
+        if self.wandb is not None:
+            self.wandb.log({**numbers, "step": row["step"]})
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        if self.board is not None:
+            self.board.close()
+        if self.wandb is not None:
+            self.wandb.finish()
+
+
+def start_wandb(folder: Path) -> Any:
+    """A log of Weights & Biases in the run folder; offline unless WANDB_MODE says other."""
+    # Its error reports would go out even where its log does not.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    try:
+        import wandb
+    except ImportError as error:
+        raise RunError("train.wandb needs wandb; pip install 'regard[wandb]'.") from error
+    return wandb.init(
+        project="regard",
+        name=folder.resolve().name,
+        dir=str(folder),
+        mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
+        settings=wandb.Settings(
+            silent=True, console="off", disable_git=True, disable_code=True, save_code=False,
+            x_disable_stats=True, x_disable_meta=True, x_disable_machine_info=True,
+        ),
+    )  # fmt: skip
 
 
 def record(log: Log | None, event: Event) -> Event:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +69,10 @@ def fit(
     """
     run = Training(recipe, folder, world, check)
     yield run.begun
-    with cost.metered(world.device, recipe.train, run.spent, world.size) as energy:
+    with (
+        closing(run.log) if run.log is not None else nullcontext(),
+        cost.metered(world.device, recipe.train, run.spent, world.size) as energy,
+    ):
         for share in ahead(run.shares()):
             yield from run.step(share)
             with run.window.paused():
@@ -190,7 +194,7 @@ class Training:
             tuple(self.faults.first),
             self.peak.flops,
             self.peak.method,
-            (*notes_on(settings), *(self.task.notes if is_new else ())),
+            (*notes_on(settings), *(self.task.notes if is_new else ()), *self.faults.notes),
         )
 
     def try_largest(self) -> None:

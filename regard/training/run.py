@@ -331,23 +331,37 @@ def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool) -> bool:
     sweep(folder)
     if fresh and (folder / "recipe.toml").is_file():
         put_aside(folder)
+    change = changed(folder, recipe) if (folder / "recipe.toml").is_file() else None
     if (folder / CARD).is_file():
+        if change is not None:
+            raise RunError(
+                f"{folder}: this run is finished, with {change[0]}={change[1]!r}, but now it is "
+                f"{change[2]!r}; --run DIR trains the other beside it, --fresh deletes this one "
+                "and starts over."
+            )
         raise RunError(
             f"{folder}: this run is finished; --fresh deletes it and starts over, "
             "--run DIR starts another."
         )
+    if change is not None:
+        raise RunError(
+            f"{folder}: the unfinished run here has {change[0]}={change[1]!r}, but now it is "
+            f"{change[2]!r}; the command it was begun with goes on with it, --fresh deletes it and "
+            "starts over, --run DIR starts another."
+        )
     if (folder / "recipe.toml").is_file():
-        before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
-        for key, value in now.items():
-            if value != before.get(key) and key not in MAY_CHANGE:
-                raise RunError(
-                    f"{folder}: the unfinished run here has {key}={before.get(key)!r}, "
-                    f"but now it is {value!r}; --fresh deletes it and starts over, "
-                    "--run DIR starts another."
-                )
         return False
     write_text(folder / "recipe.toml", write(recipe.rows("origin")))
     return True
+
+
+def changed(folder: Path, recipe: Recipe) -> tuple[str, object, object] | None:
+    """The first setting that is another than in the folder: its name, its value there and now."""
+    before, now = (dict(_flat(r)) for r in (read_run(folder), recipe))
+    for key, value in now.items():
+        if value != before.get(key) and key not in MAY_CHANGE:
+            return key, before.get(key), value
+    return None
 
 
 # Settings that may be others when a run goes on.
@@ -355,6 +369,7 @@ MAY_CHANGE = {
     "train.device",
     "train.log_every",
     "train.tensorboard",
+    "train.wandb",
     "train.accumulate",
     "train.watts",
     "train.grams_per_kwh",
