@@ -1,4 +1,10 @@
-"""regard: attention models of the classic lectures, built of the same few parts."""
+"""regard: attention models of the classic lectures, built of the same few parts.
+
+train   trains a recipe, scores it, and gives the run
+load    the run in a folder: it predicts, evaluates, and shows what attends to what
+attend  the one operation: softmax(query · key) value, and the weights
+watch   collects a model's attention weights while it runs
+"""
 
 from __future__ import annotations
 
@@ -32,3 +38,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'regard' has no attribute '{name}'")
     return getattr(import_module(f"regard.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -116,11 +116,22 @@ def parse_override(text: str) -> tuple[str, str, object]:
         )
     try:
         value = tomllib.loads(f"value = {literal}")["value"]
-    except tomllib.TOMLDecodeError:
+    except tomllib.TOMLDecodeError as error:
         value = literal.strip()
+        if value[:1] + value[-1:] == "[]":
+            items = [item.strip(" '\"") for item in value[1:-1].split(",")]
+            raise RecipeError(
+                f"command line: {section}.{key}: texts in a list must stand in quotes, but are "
+                f"{value}; write {_typed(section, key, items)}."
+            ) from error
     except (ValueError, RecursionError) as error:
         raise RecipeError(f"command line: {section}.{key} cannot be read ({error}).") from error
     return section, key, value
+
+
+def _typed(section: str, key: str, value: object) -> str:
+    """How a list is typed in a shell, which would take its quotes away."""
+    return f"{section}.{key}='{json.dumps(value, ensure_ascii=False)}'"
 
 
 def make_settings(
@@ -196,22 +207,24 @@ def literal(value: object) -> str:
 
 
 def _check(kind: type, section: str, key: str, given: Value) -> object:
-    hint, said = _hints(kind)[key], given.value
-    if type(said) is int and given.origin == "command line" and get_args(hint)[:1] == (str,):
-        said = str(said)  # a shell takes the quotes away that would make 1 a name
+    hint = _hints(kind)[key]
+    said = _as_name(hint, given.value)
     try:
         # Through JSON, so that a TOML array fits a tuple while strictness keeps "3" from being 3.
         value = TypeAdapter(hint).validate_json(json.dumps(said), strict=True)
     except (ValidationError, TypeError, ValueError) as error:
-        reason = "a text, a number, true or false, or a list"
+        reason, advice = "a text, a number, true or false, or a list", ""
         if isinstance(error, ValidationError):
             # The last alternative of a union says least; the first is the usual one.
-            reason = (
-                error.errors()[0]["msg"].removeprefix("Input should be ").removeprefix("Value ")
-            )
+            first = error.errors()[0]
+            reason = first["msg"].removeprefix("Input should be ").removeprefix("Value ")
+            if first["type"] in ("list_type", "tuple_type"):
+                reason, typed = "a list", given.origin == "command line"
+                form = _typed(section, key, [said]) if typed else f"{key} = {literal([said])}"
+                advice = f"; write {form}"
         raise RecipeError(
             f"{given.where}: {section}.{key} must be {reason}, but is "
-            f"{textwrap.shorten(json.dumps(given.value, default=str), 200)}."
+            f"{textwrap.shorten(json.dumps(given.value, default=str), 200)}{advice}."
         ) from error
     if isinstance(value, float) and not math.isfinite(value):
         raise RecipeError(f"{given.where}: {section}.{key} must be finite, but is {value}.")
@@ -227,6 +240,17 @@ def _check(kind: type, section: str, key: str, given: Value) -> object:
     if Path in get_args(hint)[1:]:  # it names files: relative to the recipe, or, if typed, to here
         return anchor(value, given.folder)
     return value
+
+
+def _as_name(hint: Any, said: object) -> object:
+    """Columns may be counted where they have no names: a number for a text is its digits."""
+    taken = get_args(hint)[:1]
+    names = get_args(taken[0]) if taken else ()
+    if type(said) is int and (taken == (str,) or str in names):
+        return str(said)
+    if isinstance(said, list) and list[str] in names:
+        return [str(item) if type(item) is int else item for item in said]
+    return said
 
 
 def anchor(value: Any, folder: Path) -> Any:

@@ -148,7 +148,8 @@ def test_interrupted_saves_and_goes_on(toy, tmp_path, main, kind, uninterrupted)
     assert said.endswith("\n")
     refused = main("train", toy.name, "train.steps=7", status=2).err
     assert (
-        "the unfinished run here has train.steps=60, but now it is 7; --fresh deletes it" in refused
+        "the unfinished run here has train.steps=60, but now it is 7; the command it was begun "
+        "with goes on with it" in refused
     )
     again = subprocess.run(
         command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
@@ -180,10 +181,10 @@ def test_names_are_shown_as_they_are(main, toy, monkeypatch):
 
 
 def test_scores_of_any_label_are_shown(capsys):
-    from regard import terminal
+    from regard.terminal import console, tables
 
     scores = {"on": "test", "examples": 3, "f1": {"[/red]": 0.5, ":smile:": 1.0}}
-    terminal.print_scores(terminal.console(), scores)
+    tables.print_scores(console(), scores)
     said = capsys.readouterr().out
     assert "f1: [/red]" in said and "f1: :smile:" in said
 
@@ -237,6 +238,42 @@ WRONG = {
     "unknown section": (
         ["train", "{toy}", "modle.width=3"],
         "command line: no section 'modle'; did you mean 'model'? There are task, data, text, model, train, decode.",
+    ),
+    "a setting without its section": (
+        ["train", "{toy}", "steps=5"],
+        "command line: 'steps=5' must say its section; write train.steps=5.",
+    ),
+    "a setting of two sections": (
+        ["train", "{toy}", "temperature=0.5"],
+        "command line: 'temperature=0.5' must say its section; write decode.temperature=0.5 or train.temperature=0.5.",
+    ),
+    "a setting after a prompt": (
+        ["predict", "{run}", "one cats", "temperature=0.5"],
+        "'temperature=0.5' must say its section where it is a setting; write decode.temperature=0.5, or give an input that begins so by --input or on standard input.",
+    ),
+    "an unknown section after a prompt": (
+        ["predict", "{run}", "one cats", "decoder.num_beams=2"],
+        "command line: no section 'decoder'; did you mean 'decode'? There are task, data, text, model, train, decode.",
+    ),
+    "a list without quotes": (
+        ["train", "{toy}", "data.train=[a.en, a.fr]"],
+        """command line: data.train: texts in a list must stand in quotes, but are [a.en, a.fr]; write data.train='["a.en", "a.fr"]'.""",
+    ),
+    "a text for a list": (
+        ["predict", "{run}", "one cats", "decode.stop=the"],
+        """command line: decode.stop must be a list, but is "the"; write decode.stop='["the"]'.""",
+    ),
+    "a number for a list": (
+        ["train", "{toy}", "train.betas=0.9"],
+        "command line: train.betas must be a list, but is 0.9; write train.betas='[0.9]'.",
+    ),
+    "a folder for a text": (
+        ["predict", "{run}", "{tmp}"],
+        "{tmp}: this run reads a text, and no folder of files; give it as an argument, or many in a file, one a line, by --input.",
+    ),
+    "no runs": (
+        ["runs", "nowhere"],
+        "nowhere: no such folder; `regard train` makes runs in runs/.",
     ),
     "ill-typed": (
         ["train", "{toy}", "train.steps=many"],

@@ -45,6 +45,9 @@ def test_how_likely_a_text_is(folder, main):
 def test_scores_say_their_units(folder, main):
     scores = json.loads(main("evaluate", folder / "run", "--on", "valid", "--json").out)
     assert scores["perplexity_unit"] == "token (characters), windows of 16, each adding 16"
+    assert scores["scored"] == f"{scores['tokens']:,} tokens in 1 text"
+    said = main("evaluate", folder / "run", "--on", "valid").out
+    assert f"on valid, {scores['scored']}" in said
     assert scores["bits_per_byte"] > 0 and scores["tokens"] == scores["bytes"] - 1
     strided = json.loads(main("evaluate", folder / "run", "task.stride=4", "--json").out)
     assert "each adding 4" in strided["perplexity_unit"]

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InputError
-from .app import OVERRIDE, AsJson, Overrides, RunFolder, app, load_run
+from .app import BARE_SETTING, OVERRIDE, AsJson, Overrides, RunFolder, app, interruptible, load_run
+
+if TYPE_CHECKING:
+    from ..see.run import Run
 
 if TYPE_CHECKING:
     from ..see.run import Run
@@ -27,16 +30,20 @@ def evaluate(
 ) -> None:
     """Score a run on its test data."""
     from .. import terminal
+    from ..terminal import progress
 
     if on not in ("", "valid", "test"):
         raise InputError(f"--on must be valid or test, but is '{on}'.")
-    scores = load_run(run, settings or []).evaluate(on)
+    with interruptible(lambda: f"{run}/results.json is as it was"), progress.shown("starting"):
+        scores = load_run(run, settings or []).evaluate(on)
     if not on and scores["on"] != "test":
         print(f"regard: the run has no data.test; scored on {scores['on']}.", file=sys.stderr)
     if as_json:
         print(terminal.json_line(scores))
     else:
-        terminal.print_scores(terminal.console(), scores)
+        from ..terminal.tables import print_scores
+
+        print_scores(terminal.console(), scores)
 
 
 @app.command()
@@ -61,42 +68,105 @@ def predict(
 
     A language model writes on as you watch; all of standard input is then one prompt.
     """
-    from .. import terminal
-    from ..tasks.task import Streams
+    from ..terminal import progress
 
     words = inputs or []
     overrides = [word for word in words if OVERRIDE.match(word)]
     given = [word for word in words if not OVERRIDE.match(word)]
     if given and file is not None:
         raise InputError("inputs must be arguments or --input, but both are given.")
-    trained = load_run(run, overrides)
-    if draft is not None:
-        device = [text for text in overrides if text.startswith("train.device=")]
-        trained.use_draft(load_run(draft, device))
+    for word in given:
+        refuse_bare_setting(word)
+    answered = [0]
+    with interruptible(lambda: f"{answered[0]:,} inputs were answered"):
+        with progress.shown("starting"):
+            trained = load_run(run, overrides)
+            if draft is not None:
+                device = [text for text in overrides if text.startswith("train.device=")]
+                trained.use_draft(load_run(draft, device))
+        for count in answers(trained, given, file, logprobs, as_json):
+            answered[0] += count
+
+
+def answers(
+    trained: Run, given: list[str], file: Path | None, logprobs: bool, as_json: bool
+) -> Iterator[int]:
+    """Print an answer to each input; tells how many there were, some at a time."""
+    from ..tasks.task import Streams
+    from ..terminal import answers as written
+    from ..terminal import arriving, json_line, progress
+
     writes_on = isinstance(trained.task, Streams)
-    if given:
-        source: Iterator[list[str]] = iter([given])
+    named = [str(file)] if file is not None and file.is_dir() else given
+    from_folder = any(is_folder(word) for word in named)
+    if named:
+        every = [name for word in named for name in files_of(trained, word)]
+        source: Iterator[list[str]] = (
+            arriving.chunks_of(iter(every)) if from_folder else iter([every])
+        )
     elif file is not None:
         from ..data.read import lines
 
-        source = terminal.chunks_of(lines(file))
+        source = arriving.chunks_of(lines(file))
     elif writes_on:
-        source = iter([["\n".join(line for chunk in terminal.arriving() for line in chunk)]])
+        source = iter([["\n".join(line for chunk in arriving.arriving() for line in chunk)]])
     else:
-        source = terminal.arriving()
+        source = arriving.arriving()
     first = 1
-    for chunk in terminal.counted(source, shown=not given):
+    for chunk in source:
         if logprobs:
-            terminal.print_logprobs(trained, chunk, as_json)
+            written.print_logprobs(trained, chunk, as_json)
         elif writes_on and not as_json:
-            terminal.write_on(trained, chunk, first)
+            written.write_on(trained, chunk, first)
         else:
-            for answer in trained.predict(chunk, first):
-                print(terminal.json_line(answer.json()) if as_json else answer.output)
+            before = f"{first - 1:,} done, " if first > 1 else ""
+            with progress.shown("answering", before):
+                told = trained.predict(chunk, first)
+            for answer in told:
+                output = f"{answer.input}\t{answer.output}" if from_folder else answer.output
+                print(json_line(answer.json()) if as_json else output)
                 if answer.warning and not as_json:
                     print(f"regard: {answer.warning}.", file=sys.stderr)
         sys.stdout.flush()
         first += len(chunk)
+        yield len(chunk)
+
+
+def is_folder(word: str) -> bool:
+    """Whether a word is meant as one: a text may happen to be the name of a folder here."""
+    return ("/" in word or word in (".", "..")) and Path(word).is_dir()
+
+
+def files_of(trained: Run, word: str) -> list[str]:
+    """The files of a folder, by name, where the run reads such; any other word as it is."""
+    from ..tasks.form import ReadsFiles
+
+    if not is_folder(word):
+        return [word]
+    form, folder = trained.task.gives, Path(word)
+    if not isinstance(form, ReadsFiles):
+        raise InputError(
+            f"{word}: this run reads a {form.kind}, and no folder of files; give it as an argument,"
+            " or many in a file, one a line, by --input."
+        )
+    names = sorted(str(p) for p in folder.iterdir() if p.suffix.lower() in form.endings)
+    if not names:
+        raise InputError(
+            f"{word}: the folder must hold files that end in {', '.join(form.endings)}, but has "
+            "none."
+        )
+    return names
+
+
+def refuse_bare_setting(word: str) -> None:
+    """An input that reads like a setting of decode whose section was forgotten."""
+    from ..training.recipe import homes_of
+
+    if BARE_SETTING.match(word) and "decode" in homes_of(word.partition("=")[0]):
+        raise InputError(
+            f"'{word}' must say its section where it is a setting; write decode.{word}, or give an "
+            "input that begins so by --input or on standard input."
+        )
 
 
 @app.command()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import InputError
-from .app import AsJson, Overrides, RecipeName, app, load_run
+from .app import AsJson, Overrides, RecipeName, app, interruptible, load_run
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @app.command()
@@ -24,7 +28,6 @@ def demo(
     from rich.table import Table
 
     from .. import terminal
-    from ..see.run import load
 
     console = terminal.console()
     if fresh or not (run / "README.md").is_file():
@@ -32,7 +35,9 @@ def demo(
         train_shown("translate-tatoeba", [], run, fresh)
     else:
         console.print(f"{run} is trained already; --fresh trains it anew.")
-        terminal.print_scores(console, json.loads((run / "results.json").read_text())["test"])
+        show_results(console, run)
+    from ..see.run import load
+
     trained = load(run)
     examples = trained.data("test").examples
     picked = [examples[i] for i in range(0, len(examples), max(1, len(examples) // 10))[:10]]
@@ -153,7 +158,7 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
     import torch
 
     from ..tasks import TASKS
-    from ..training.cost import estimate, shown_share
+    from ..training.cost import duration, estimate
     from ..training.distil import make_loss
     from ..training.recipe import read
 
@@ -165,19 +170,36 @@ def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False
     if as_json:
         print(json.dumps(bill))
         return
-    every = bill.pop("everyday")
-    assert isinstance(every, dict)
-    for name, value in bill.items():
-        shown = (
-            f"{value:,}"
-            if isinstance(value, int)
-            else f"{value:.4g}"
-            if isinstance(value, float)
-            else value
+    for name, shown in cost_rows(bill):
+        print(f"{name:20} {shown}")
+    seconds = bill["seconds"]
+    if isinstance(seconds, float) and seconds > LONG:
+        print(
+            f"regard: training {recipe} would take about {duration(seconds)} on this machine; a "
+            "GPU, fewer train.steps or a smaller model take less.",
+            file=sys.stderr,
         )
-        print(f"{name:24} {shown}")
-    for name, share in every.items():
-        print(f"{'CO2e of ' + shown_share(share):24} {name}")
+
+
+LONG = 3600  # seconds of training that one should know of beforehand
+
+
+def cost_rows(bill: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What training takes, in the units that people think in."""
+    from ..training.cost import duration, memory, shown_share
+
+    yield "parameters", f"{bill['parameters']:,}"
+    yield "flops", f"{bill['flops']:.3g}, {bill['flops_per_step']:.3g} a step"
+    yield "memory", f"{memory(bill['memory_bytes'])} ({bill['memory_method']})"
+    yield "time", f"{duration(bill['seconds'])} ({bill['seconds_method']})"
+    yield "energy", f"{bill['kwh']:.3g} kWh ({bill['kwh_method']})"
+    grams = bill["co2e_grams"]
+    yield "CO2e", f"{grams / 1000:,.3g} kg" if grams >= 1000 else f"{grams:.3g} g"
+    for name, share in bill["everyday"].items():
+        yield "", f"{shown_share(share)} {name}"
+    if "price" in bill:
+        yield "price", f"{bill['price']:,.2f}"
+    yield "a batch", f"{bill['batch_rows']:,} × {bill['batch_columns']:,}"
 
 
 def train_shown(
@@ -189,36 +211,40 @@ def train_shown(
     on: str = "",
 ) -> None:
     """Train with the progress drawn; Ctrl-C saves first."""
-    import os
-
     from .. import terminal
-    from ..see.run import train as start
+    from ..progress import Work, heard_by
+    from ..terminal.progress import Drawing
 
     console = terminal.console(stderr=to_stderr)
     asked: list[int] = []
     leads = os.environ.get("RANK", "0") == "0"
-    drawing = terminal.Drawing(console) if leads else None
+    drawing = Drawing(console)
 
     def interrupt(number: int, frame: object) -> None:
-        if asked or (drawing is not None and not drawing.training):  # there is nothing to save
+        if asked or (leads and not drawing.training):  # there is nothing to save
             raise KeyboardInterrupt
         asked.append(number)
         print("\nsaving; again to leave at once", file=sys.stderr)
 
     before = {kind: signal.signal(kind, interrupt) for kind in (signal.SIGINT, signal.SIGTERM)}
+    folder = Path("runs") / Path(recipe).stem if run is None else run
+    hear = drawing.hear if leads else silently
     try:
-        trained = start(
-            recipe,
-            *settings,
-            run=run,
-            fresh=fresh,
-            on=on,
-            on_event=drawing or (lambda event: None),
-            stop=lambda: bool(asked),
-        )
+        with interruptible(lambda: kept_in(folder)), heard_by(hear):
+            hear(Work("starting"))
+            from ..see.run import train as start  # which takes seconds: torch is imported
+
+            trained = start(
+                recipe,
+                *settings,
+                run=run,
+                fresh=fresh,
+                on=on,
+                on_event=drawing if leads else silently,
+                stop=lambda: bool(asked),
+            )
     finally:
-        if drawing is not None:
-            drawing.close()
+        drawing.close()
         for kind, handler in before.items():
             signal.signal(kind, handler)
     if not leads:
@@ -226,8 +252,27 @@ def train_shown(
     if asked and not (trained.folder / "model.safetensors").is_file():
         print(f"saved in {trained.folder}; the same command goes on from there.", file=sys.stderr)
         sys.exit(128 + asked[0])  # 130 for Ctrl-C, 143 for what a batch system sends
-    results = trained.folder / "results.json"
+    show_results(console, trained.folder)
+
+
+def silently(told: object) -> None:
+    """For the processes that do not lead: only one of them speaks."""
+
+
+def kept_in(folder: Path) -> str:
+    """What is left of a training that was left at once."""
+    if (folder / "model.safetensors").is_file():
+        return f"the model is in {folder}, and the same command scores it"
+    if any(folder.glob("checkpoint-*")):
+        return f"the last checkpoint is in {folder}, and the same command goes on from there"
+    return f"nothing was trained yet; what was read of the data is kept in {folder.parent}/.cache"
+
+
+def show_results(console: Console, folder: Path) -> None:
+    from ..terminal.tables import print_scores
+
+    results = folder / "results.json"
     if results.is_file():
         for scores in json.loads(results.read_text()).values():
-            terminal.print_scores(console, scores)
-    console.print(f"The run is in {trained.folder}", soft_wrap=True, highlight=False)
+            print_scores(console, scores)
+    console.print(f"The run is in {folder}", soft_wrap=True, highlight=False)

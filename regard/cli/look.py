@@ -61,8 +61,8 @@ def see(
     ] = False,
 ) -> None:
     """What attends to what: a page with every layer and head, or a picture."""
-    from .. import terminal
     from ..see.save import check_kind
+    from ..terminal import tables
 
     trained = load_run(run, settings or [])
     if word is not None:
@@ -85,7 +85,7 @@ def see(
 
         check_kind(out, WRITERS)
         found = silence_each(trained, text, examples)
-        terminal.print_ablation(found)
+        tables.print_ablation(found)
         sight = replace(trained.see(text, target), ablation=found)
     else:
         sight = trained.see(text, target)
@@ -105,13 +105,13 @@ def probe(
     out: Annotated[Path, typer.Option(help="probe.png, .svg, .pdf or .json")] = Path("probe.png"),
 ) -> None:
     """Read tags or classes off a run's vectors, layer by layer, by a linear classifier."""
-    from .. import terminal
     from ..see.probe import WRITERS
     from ..see.save import check_kind
+    from ..terminal import tables
 
     check_kind(out, WRITERS)
     found = load_run(run, []).probe(recipe, *(settings or []), examples=examples, on=on)
-    terminal.print_probed(found)
+    tables.print_probed(found)
     print(found.save(out))
 
 
@@ -132,10 +132,10 @@ def compare(
     """Quality, size, speed and cost of runs side by side; settings go to what is trained."""
     from rich.table import Table
 
-    from .. import terminal
     from ..see.compare import WRITERS
     from ..see.compare import compare as side_by_side
     from ..see.save import check_kind
+    from ..terminal import console, json_line
 
     if on not in ("valid", "test"):
         raise InputError(f"--on must be valid or test, but is '{on}'.")
@@ -156,72 +156,70 @@ def compare(
     found = side_by_side(folders, on)
     if as_json:
         for row in found.rows():
-            print(terminal.json_line(row))
+            print(json_line(row))
     else:
-        heads = [head for head, _ in found.columns()]
-        for rows in ([heads, *found.cells()], found.lengths()):
-            if rows:
-                table = Table(*rows[0])
-                for cells in rows[1:]:
-                    table.add_row(*cells)
-                terminal.console().print(table)
+        for rows in found.tables():
+            table = Table(*rows[0])
+            for cells in rows[1:]:
+                table.add_row(*cells)
+            console().print(table)
         for note in found.notes():
-            terminal.console().print(note, highlight=False)
+            console().print(note, highlight=False, soft_wrap=True)
     if out is not None:
         print(found.save(out), file=sys.stderr if as_json else sys.stdout)
 
 
 def _see_word(trained: Run, path: Path, word: str, out: Path) -> None:
     """One word in the sentences of a file."""
-    from .. import terminal
     from ..data.read import lines
     from ..see.meaning import WRITERS
     from ..see.save import check_kind
+    from ..terminal import tables
 
     out = Path("word.png") if out == SEEN else out
     check_kind(out, WRITERS)
     found = trained.meaning(word, [line for line in lines(path) if line.strip()])
-    terminal.print_meaning(found)
+    tables.print_meaning(found)
     print(found.save(out))
 
 
 def _see_field(trained: Run, text: str, token: str, out: Path) -> None:
     """What a token depends on."""
-    from .. import terminal
     from ..see.field import WRITERS
     from ..see.save import check_kind
+    from ..terminal import tables
 
     out = Path("field.png") if out == SEEN else out
     check_kind(out, WRITERS)
     found = trained.field(text, token)
-    terminal.print_field(found)
+    tables.print_field(found)
     print(found.save(out))
 
 
 def _see_layers(trained: Run, text: str, out: Path) -> None:
     """An input's tokens, layer by layer."""
-    from .. import terminal
     from ..see.layers import WRITERS
     from ..see.save import check_kind
+    from ..terminal import tables
 
     out = Path("layers.png") if out == SEEN else out
     check_kind(out, WRITERS)
     found = trained.layers(text)
-    terminal.print_layers(found)
+    tables.print_layers(found)
     print(found.save(out))
 
 
 def _see_heads(trained: Run, path: Path, examples: int, out: Path) -> None:
     """What each head looks at in the texts of a file."""
-    from .. import terminal
     from ..data.trees import read
     from ..see.heads import WRITERS
     from ..see.save import check_kind
+    from ..terminal import tables
 
     out = Path("heads.png") if out == SEEN else out
     check_kind(out, WRITERS)
     found = trained.heads(list(read(path)), examples)
-    terminal.print_heads(found)
+    tables.print_heads(found)
     print(found.save(out))
 
 

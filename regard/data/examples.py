@@ -13,6 +13,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
+from ..progress import counted
 from .read import Faults, parcels
 from .store import EDITION, TEXT, Chunk, Store, cached
 
@@ -75,7 +76,9 @@ def read_once(
     own = bytes_of(kind)
     fields = {"example": TEXT, **dict.fromkeys(own, TEXT)}
     wanted = f"{files[0]}: there must be {what}"
-    store = cached(cache, files, marks, fields, written(rows, own), faults, wanted)
+    names = ", ".join(path.name for path in files[:2]) + (", …" if len(files) > 2 else "")
+    chunks = written(counted(rows, f"reading {names}"), own)
+    store = cached(cache, files, marks, fields, chunks, faults, wanted)
     return Examples(store, kind, files)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -77,6 +78,9 @@ def read_aligned(files: Sequence[Path], faults: Faults) -> Iterator[Pair]:
 
 def read_tsv(path: Path, sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:
     for number, cells in table(path, "\t", faults.skip):
+        if number == 1 and is_header(cells, sides):
+            faults.notes.append(f"{path}:1 names the columns, and is no example")
+            continue
         if len(cells) < 2:
             faults.report(
                 f"{path}:{number}",
@@ -84,6 +88,24 @@ def read_tsv(path: Path, sides: tuple[str, str], faults: Faults) -> Iterator[Pai
             )
             continue
         yield Pair(cells[0], cells[1], f"{path}:{number}")
+
+
+# What stands over columns of sentences, beside what the recipe calls its languages.
+SIDES = {"source", "target", "src", "tgt", "trg", "sentence1", "sentence2", "translation"}
+LANGUAGES = re.compile(
+    "ar|bg|cs|da|de|el|en|es|et|fa|fi|fr|he|hi|hr|hu|id|it|ja|ko|lt|lv|nl|no|pl|pt|ro|ru|sk|sl|sr|"
+    "sv|th|tr|uk|ur|vi|zh|arabic|chinese|czech|danish|dutch|english|finnish|french|german|greek|"
+    "hebrew|hindi|hungarian|italian|japanese|korean|norwegian|polish|portuguese|romanian|russian|"
+    "spanish|swedish|turkish|ukrainian|vietnamese"
+)
+
+
+def is_header(cells: Sequence[str], sides: tuple[str, str]) -> bool:
+    """Whether a first line names its columns: no sentence is translated by such words alone."""
+    names = [cell.strip().lower() for cell in cells[:2]]
+    own = SIDES | {side.lower() for side in sides}
+    known = [name in own or LANGUAGES.fullmatch(name) is not None for name in names]
+    return len(names) == 2 and names[0] != names[1] and all(known)
 
 
 def read_jsonl(path: Path, sides: tuple[str, str], faults: Faults) -> Iterator[Pair]:

@@ -35,6 +35,7 @@ class Faults:
     skip: bool = False
     count: int = 0
     first: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what is no fault, but should be known
 
     def report(self, where: str, what: str) -> None:
         if not self.skip:

@@ -93,9 +93,10 @@ def _from_table(
         known = [name.strip() for name in header]
         for key, name in columns:
             if name not in known:
+                counted = " ".join(f"{key}={i}" for i, (key, _) in enumerate(columns, 1))
                 raise DataError(
-                    f"{path}:1: {_no_column(key, name, known)}; if that is no header, count the "
-                    f"columns in all such settings: {key}=1 is the first."
+                    f"{path}:1: {_no_column(key, name, known)}; where the first line is no header, "
+                    f"count the columns from 1 in all such settings, as in {counted}."
                 )
         places = [known.index(name) for _, name in columns]
     for number, cells in lines:

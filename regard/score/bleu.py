@@ -7,6 +7,8 @@ from typing import Any
 
 from sacrebleu.metrics import BLEU, CHRF, TER
 
+from ..progress import tell
+
 RESAMPLES = 1000
 
 
@@ -58,6 +60,7 @@ def translation_scores(
     }
     scores: dict[str, object] = {}
     for name, metric in metrics.items():
+        tell(f"resampling for {name}'s interval")
         result = metric.corpus_score(list(outputs), [list(references)], n_bootstrap=RESAMPLES)
         # The library gives the bootstrap's mean and half-width as strings' source fields.
         mean, half = float(result._mean), float(result._ci)

@@ -23,10 +23,11 @@ from ..parts.watch import attentions, choose, record_inputs, watch
 from ..tasks.task import Axis, Traces, WritesText
 from ..training.run import Run
 from . import figure, generation, page
+from .brief import counted, quoted
 from .save import save
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Look:
     """The weights of one attention: every row sums to one over the columns it may see."""
 
@@ -44,8 +45,11 @@ class Look:
     row_shape: tuple[int, ...] = ()  # where they lie in several dimensions
     column_shape: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Look {self.name}: heads × rows × columns {self.weights.shape}>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class AttentionReport:
     """What was seen for one input; saves itself as a page, a picture or numbers."""
 
@@ -58,6 +62,11 @@ class AttentionReport:
     ablation: dict[str, object] | None = None
     picture: bytes = b""  # what rows or columns are parts of, as a PNG
     layout: Mapping[str, Any] | None = None  # of nodes: where they are drawn, and who is joined
+
+    def __repr__(self) -> str:
+        answer = f" → {quoted(self.output)}" if self.output else ""
+        looks = counted(len(self.looks), "attention")
+        return f"<AttentionReport {quoted(self.input)}{answer}: {looks}>"
 
     def kinds(self) -> list[str]:
         return list(dict.fromkeys(look.kind for look in self.looks))

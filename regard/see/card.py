@@ -133,6 +133,12 @@ def told(scores: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
             yield name, f"{value} of {scores[name.removesuffix('_passed')]}", "", ""
 
 
+def scored(scores: Mapping[str, Any]) -> str:
+    """What the scores are of."""
+    count = scores["examples"]
+    return str(scores.get("scored", f"{count:,} example{'s' * (count != 1)}"))
+
+
 def _part(run: Run) -> str:
     return "valid" if run.recipe.data.valid else "test" if run.recipe.data.test else "train"
 

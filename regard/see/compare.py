@@ -17,8 +17,14 @@ from ..data.read import parse_json, read_json
 from ..errors import InputError, RunError
 from ..score.decisions import around
 from ..training.cost import FLIGHT, everyday, shown_share
+from .brief import counted
+from .card import scored
 from .figure import plain
 from .save import save
+
+# The columns of a terminal's second and third table.
+SPEED = ("training s", "training tokens/s", "predicting /s", "FLOPs")
+COST = ("kWh", "g CO2e", "CO2e as", "price")
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,14 @@ class Entry:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Runs that were measured alike; saves itself as a page, a picture, a table or numbers."""
 
     entries: list[Entry]
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {counted(len(self.entries), 'run')} by {self.headline}>"
 
     @property
     def headline(self) -> str:
@@ -110,6 +119,19 @@ class Comparison:
             *priced,
         ]
 
+    def tables(self) -> list[list[list[str]]]:
+        """The same in narrow tables, for a terminal; a column in which nothing is known is left
+        out."""
+        told = {head: [show(row) for row in self.rows()] for head, show in self.columns()}
+        names = told.pop("run")
+        tables = []
+        for heads in ((self.headline, "95 % interval", "parameters"), SPEED, COST):
+            known = [head for head in heads if any(told.get(head, ()))]
+            columns = [[head, *told[head]] for head in known]
+            rows = zip(["run", *names], *columns, strict=True)
+            tables += [[list(row) for row in rows]] if columns else []
+        return [*tables, *([self.lengths()] if self.lengths() else [])]
+
     def lengths(self) -> list[list[str]]:
         """The score by length: a head, then a row a run; empty where there is none."""
         rows = [row for row in self.rows() if row["by_length"]]
@@ -125,7 +147,7 @@ class Comparison:
         methods = dict.fromkeys(entry.bill["kwh_method"] for entry in self.entries)
         return [
             *self.differences(),
-            f"On {same['the set'][0]}, {self.entries[0].scores['examples']:,} examples; "
+            f"On {same['the set'][0]}, {scored(self.entries[0].scores)}; "
             f"{self.headline}: {same['its signature'] or 'no signature'}.",
             f"Energy: {'; '.join(methods)}.",
         ]

@@ -25,6 +25,7 @@ from ..parts.precision import widest
 from ..tasks.task import Axis, Traces
 from ..training.run import Run
 from . import capture, figure
+from .brief import counted, quoted
 from .save import save
 
 DRAWS = 16  # directions in which the top vector is moved
@@ -42,7 +43,7 @@ class Below:
     gradient: list[float]  # (T,) sum to one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Field:
     """What one token depends on; saves itself as a picture or numbers."""
 
@@ -52,6 +53,10 @@ class Field:
     layers: list[Below]  # from the top to the bottom
     weights: list[NDArray[np.float32]]  # (T, T) each, of the same layers: the largest of any head
     axis: Axis  # what the tokens are: words, patches of a picture, nodes of a graph
+
+    def __repr__(self) -> str:
+        token, count = quoted(self.tokens[self.place]), len(self.tokens)
+        return f"<Field of {token} among {count} tokens: {counted(len(self.layers), 'layer')}>"
 
     def data(self) -> dict[str, object]:
         rows = [

@@ -23,6 +23,7 @@ from ..parts.watch import attentions, watch
 from ..tasks.task import Traces
 from ..training.run import Run
 from . import figure
+from .brief import counted
 from .capture import check_lengths, named
 from .field import as_word, looking_at_itself
 from .save import save
@@ -114,7 +115,7 @@ class Example:
     weights: list[list[float]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Heads:
     """Every head's scores; saves itself as a map or numbers."""
 
@@ -124,6 +125,11 @@ class Heads:
     relations: list[Relation] = field(default_factory=list)
     examples: list[Example] = field(default_factory=list)
     ablation: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        layers, heads = self.scores[BROAD].shape
+        texts = counted(self.texts, "text")
+        return f"<Heads: {counted(layers, 'layer')} of {counted(heads, 'head')} on {texts}>"
 
     def kinds(self) -> list[list[str]]:
         """What each head is named by; mixed: nothing takes half of its weight."""

@@ -16,16 +16,21 @@ import numpy as np
 from ..errors import InputError
 from ..training.run import Run
 from . import figure
+from .brief import counted
 from .meaning import Array, cosines, plane, vectors
 from .save import save
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Layers:
     """The tokens of an input as vectors; saves itself as a picture or numbers."""
 
     tokens: list[str]
     vectors: Array  # (L + 1, T, D): into each layer, and at the top
+
+    def __repr__(self) -> str:
+        layers = counted(len(self.vectors) - 1, "layer")
+        return f"<Layers: {counted(len(self.tokens), 'token')} through {layers}>"
 
     def neighbours(self) -> list[float]:
         """The mean cosine of two tokens that stand side by side, by layer."""

@@ -19,6 +19,7 @@ from ..errors import InputError
 from ..tasks.task import Traces
 from ..training.run import Run
 from . import figure
+from .brief import counted, quoted
 from .capture import check_lengths, named
 from .field import as_word, kept_inputs, looking_at_itself
 from .save import save
@@ -26,13 +27,16 @@ from .save import save
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Meaning:
     """A word's vectors in several sentences; saves itself as a picture or numbers."""
 
     word: str
     sentences: list[str]
     vectors: Array  # (L + 1, N, D): into each layer, and at the top
+
+    def __repr__(self) -> str:
+        return f"<Meaning of {quoted(self.word)} in {counted(len(self.sentences), 'sentence')}>"
 
     def similarities(self) -> Array:
         """Cosines of every two sentences' vectors.  -> (L + 1, N, N)"""

@@ -30,6 +30,7 @@ from ..tasks import TASKS
 from ..training.recipe import Recipe, resolve
 from ..training.run import Run
 from . import figure
+from .brief import counted
 from .heads import words_of
 from .meaning import vectors
 from .save import save
@@ -57,7 +58,7 @@ class ProbedLayer:
     strength: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Probed:
     """Every layer's probe; saves itself as a picture or numbers."""
 
@@ -67,6 +68,10 @@ class Probed:
     most: float  # of the commonest label, in hundredths
     labels: list[str]
     on: str
+
+    def __repr__(self) -> str:
+        layers = counted(len(self.layers), "layer")
+        return f"<Probed: {layers}, {counted(len(self.labels), 'label')} on {self.on}>"
 
     def data(self) -> dict[str, object]:
         return {**vars(self), "layers": [vars(one) for one in self.layers]}

@@ -16,6 +16,7 @@ from ..training.events import Event
 from ..training.folder import Hold
 from ..training.recipe import Tables, read
 from ..training.rows import with_rows
+from ..training.validate import loss_of_kept, part_to_score
 from . import capture, card
 from . import field as fields
 from . import heads as looking
@@ -102,14 +103,16 @@ def train(
             join(settings.train.device) as world,
             closing(runs.start(settings, folder, world, fresh, stop, hold, given)) as events,
         ):
+            measured = None
             for event in events:
+                measured = loss_of_kept(event, settings) or measured
                 on_event(event)
             leads = world.leads
         trained = load(folder, device=settings.train.device)
         if leads and (folder / "model.safetensors").is_file():
             hold.check()
-            if runs.part_to_score(settings):
-                trained.evaluate(on)
+            if part_to_score(settings):
+                trained.evaluate(on, measured=measured)
             hold.check()
             card.write(trained)
     return trained

@@ -208,6 +208,9 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
         for rows in longest_first(pieces[:, 3], budget):
             yield self.batch(store, pieces[rows])
 
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        return len(self.stored_pieces(store))
+
     def batch(self, store: Store, rows: Rows, rng: Rng | None = None) -> Batch[Ids, Span]:
         pieces = [
             self.piece(self.stored_question(store, row), start, end)

@@ -194,6 +194,9 @@ class Caption(WritesTarget[CaptionSettings, Captioned, Rows]):
             rows = np.array([row for row, _ in some])
             yield Batch(self.eye.read(store, rows, None)[0], self.words([ids for _, ids in some]))
 
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        return None
+
     @staticmethod
     def sample_batch(
         settings: CaptionSettings, budget: int, sections: Sections | None = None

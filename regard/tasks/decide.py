@@ -224,6 +224,9 @@ class Decide(Task[DecideSettings, History, Rows]):
             further = [w._replace(more=int(w.end < lengths[w.row])) for w in windows]
             yield self.windowed(store, further, [False] * len(windows))
 
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        return None
+
     @staticmethod
     def sample_batch(
         settings: DecideSettings, budget: int, sections: Sections | None = None

@@ -9,7 +9,7 @@ import base64
 import binascii
 import sys
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from ..data.read import is_text
 from ..errors import InputError
@@ -32,6 +32,13 @@ class Form(Protocol[Given]):
 
     def show(self, given: Given) -> str:
         """As it is told back."""
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A form whose things are files, each with one of these endings."""
+
+    endings: tuple[str, ...]
 
 
 class TextForm:

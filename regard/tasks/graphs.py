@@ -26,6 +26,7 @@ from ..data.store import Chunk, Field, Store
 from ..decode import Settings as Decode
 from ..errors import InputError, RecipeError
 from ..model import Model, answers_of
+from ..progress import counted
 from .form import Form
 from .graph import GivenGraph, GraphCoder, GraphForm, GraphSection
 from .labels import LabelSettings, LabelTask, Predicts, learn_labels, read_labels
@@ -194,7 +195,8 @@ class ClassifyGraphs(LabelTask[GraphsSettings, Graph, Rows]):
 
     def stored_scores(self, model: Model, store: Store, count: int, budget: int) -> list[Tensor]:
         found: dict[int, Tensor] = {}
-        for rows in longest_first(self.coder.lengths(store)[:count], budget):
+        batches = longest_first(self.coder.lengths(store)[:count], budget)
+        for rows in counted(batches, "answering", count, len):
             batch = Batch(self.coder.read(store, rows, None), Nothing())
             found.update(zip(rows.tolist(), answers_of(model, batch), strict=True))
         return [found[row] for row in range(count)]

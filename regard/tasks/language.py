@@ -193,7 +193,7 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
                 yield self.batch(store, packs[start : start + rows])
             return
         if s.cut == "stream":
-            strips = Stream(size, 1 if thorough else min(rows, STREAMS), s.context, 0)
+            strips = self._strips(size, budget, thorough)
             for cut in strips.epoch(0):
                 yield self.batch(store, cut)
             # What the strips leave over, so that every token counts.
@@ -201,8 +201,7 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
             if over < size - 1:
                 yield self.batch(store, Cut(np.array([over]), size - 1 - over))
             return
-        context, stride = min(s.context, size - 1), min(s.stride or s.context, s.context)
-        starts = [*range(0, size - 1 - context, stride), size - 1 - context]
+        starts, context = self._windows(size)
         ends = [0, *(start + context for start in starts)]
         for first in range(0, len(starts), rows):
             some = starts[first : first + rows]
@@ -211,6 +210,25 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
             new = [max(0, ends[first + i] - start) for i, start in enumerate(some)]
             new_range = torch.tensor([[n, context] for n in new])
             yield replace(batch, asked=replace(batch.asked, label_range=new_range))
+
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        s, size = self.settings, len(store.flat("text"))
+        if s.cut == "documents":
+            return None
+        if s.cut == "stream":
+            strips = self._strips(size, budget, thorough)
+            return strips.rows * -(-strips.strip // s.context)
+        return len(self._windows(size)[0])
+
+    def _strips(self, size: int, budget: int, thorough: bool) -> Stream:
+        rows = max(1, budget // self.settings.context)
+        return Stream(size, 1 if thorough else min(rows, STREAMS), self.settings.context, 0)
+
+    def _windows(self, size: int) -> tuple[list[int], int]:
+        """Where windows begin, and how long they are."""
+        s = self.settings
+        context, stride = min(s.context, size - 1), min(s.stride or s.context, s.context)
+        return [*range(0, size - 1 - context, stride), size - 1 - context], context
 
     @staticmethod
     def sample_batch(
@@ -271,6 +289,7 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
             "words": words + ends,
             "bytes": size,
             "examples": texts,
+            "scored": f"{tokens:,} tokens in {texts:,} text{'s' * (texts != 1)}",
         }
 
     def example(self, examples: Examples[running.Piece], longest: int | None = None) -> str:

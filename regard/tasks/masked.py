@@ -27,6 +27,7 @@ from ..data.store import Field as StoreField
 from ..decode import Settings as Decode
 from ..errors import DataError, InputError
 from ..model import Model
+from ..progress import counted
 from ..score.interval import proportion
 from ..text import HIDDEN, Text, learn
 from .form import Form, TextForm
@@ -171,6 +172,9 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
             own = [np.random.default_rng((0, first + i)) for i in range(len(rows))]
             yield self.batch(store, rows, own)
 
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        return None
+
     def batch(self, store: Store, rows: list[Half], rng: Rng | None = None) -> Batch[Ids, Hidden]:
         flat = store.flat("text")
         framed = []
@@ -285,7 +289,8 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
         """Hidden words told rightly, and pairs that were seen to follow or not."""
         device = next(model.parameters()).device
         right = words = judged = pairs = rows = 0
-        for batch in self.evaluation_batches(data.store, decode.batch_tokens):
+        batches = self.evaluation_batches(data.store, decode.batch_tokens)
+        for batch in counted(batches, "answering", None, len):
             passed, asked = model.states(batch.to(device)), batch.asked
             given = model.output(passed.states).argmax(-1).cpu()
             right += int(((given == asked.words) & asked.real).sum())
@@ -301,7 +306,9 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
         if pairs:
             found["next_accuracy"] = round(100 * judged / pairs, 4)
             found["next_accuracy_interval"] = proportion(judged, pairs)
-        return {**found, "loss": round(loss.nll / loss.tokens, 5), "words": words, "examples": rows}
+        found["loss"] = round(loss.nll / loss.tokens, 5)
+        told = f"{words:,} hidden words in {rows:,} rows"
+        return {**found, "words": words, "examples": rows, "scored": told}
 
 
 def choose(

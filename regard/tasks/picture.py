@@ -20,7 +20,7 @@ from ..batch import Pixels as PixelBatch
 from ..batch import Sizes
 from ..data.draws import Draws
 from ..data.order import Rows
-from ..data.pictures import PictureError, Pixels, as_array, decode
+from ..data.pictures import ENDINGS, PictureError, Pixels, as_array, decode
 from ..data.read import read_json
 from ..data.resize import inside, square, stretch
 from ..data.store import Field, Store
@@ -118,6 +118,7 @@ class PictureForm:
 
     kind = "picture"
     from_file = True
+    endings = ENDINGS
     labels: tuple[str, ...] = ("picture",)
 
     def parse(self, word: str, number: int = 1) -> GivenPicture:

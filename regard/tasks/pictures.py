@@ -24,6 +24,7 @@ from ..data.store import Chunk, Field, Store
 from ..decode import Settings as Decode
 from ..errors import RecipeError, RunError
 from ..model import Model, answers_of
+from ..progress import counted
 from ..text import Text
 from .form import Form
 from .labels import LabelSettings, LabelTask, Predicts, learn_labels, read_labels
@@ -219,7 +220,7 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
 
     def stored_scores(self, model: Model, store: Store, count: int, budget: int) -> list[Tensor]:
         found: list[Tensor] = []
-        for rows in self.in_order(count, budget):
+        for rows in counted(self.in_order(count, budget), "answering", count, len):
             found += answers_of(model, Batch(self.eye.read(store, rows, None)[0], Nothing()))
         return found
 
@@ -233,7 +234,8 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
     ) -> list[Prediction]:
         began = time.perf_counter()
         found: list[Tensor] = []
-        for rows in self.in_order(len(inputs), decode.batch_tokens):
+        budget, count = decode.batch_tokens, len(inputs)
+        for rows in counted(self.in_order(count, budget), "answering", count, len):
             some = self.eye.given([inputs[row] for row in rows.tolist()])
             found += answers_of(model, Batch(some, Nothing()))
         seconds = round(time.perf_counter() - began, 6)

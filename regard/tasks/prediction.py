@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+
+_BRIEF = reprlib.Repr()
+_BRIEF.maxstring = 120
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """What a model answers to one input; fields that a task does not fill are left out of JSON."""
 
@@ -28,6 +32,14 @@ class Prediction:
     times: dict[str, int] | None = None  # how often each was recorded in this very state
     segments: tuple[tuple[float, float, str], ...] | None = None  # of a sound: from, to, what
 
+    def __repr__(self) -> str:
+        told = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.vector is not None:
+            told["vector"] = f"({len(self.vector)} numbers)"
+        given = {name: value for name, value in told.items() if value is not None}
+        shown = (f"{name}={_BRIEF.repr(value)}" for name, value in given.items())
+        return f"Prediction({', '.join(shown)})"
+
     @classmethod
     def written(
         cls, line: str, texts: Sequence[str], scores: Sequence[float], seconds: float
@@ -40,10 +52,10 @@ class Prediction:
         return cls(line, texts[0], scores[0], more, seconds)
 
     def json(self) -> dict[str, object]:
-        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        told = {name: value for name, value in asdict(self).items() if value is not None}
         if self.nbest is not None:
-            fields["nbest"] = [{"output": text, "score": score} for text, score in self.nbest]
+            told["nbest"] = [{"output": text, "score": score} for text, score in self.nbest]
         if self.segments is not None:
             names = ("start", "end", "text")
-            fields["segments"] = [dict(zip(names, one, strict=True)) for one in self.segments]
-        return fields
+            told["segments"] = [dict(zip(names, one, strict=True)) for one in self.segments]
+        return told

@@ -20,7 +20,7 @@ from ..batch import Frames, Sizes
 from ..data.draws import Draws
 from ..data.order import Rows
 from ..data.read import read_json
-from ..data.sounds import SECONDS, Samples, SoundError, decode, resample
+from ..data.sounds import ENDINGS, SECONDS, Samples, SoundError, decode, resample
 from ..data.store import Field, Store
 from ..errors import InputError, RecipeError, RunError
 from ..parts.frames import FRAME_STEMS
@@ -114,6 +114,7 @@ class SoundForm:
 
     kind = "sound"
     from_file = True
+    endings = ENDINGS
     labels: tuple[str, ...] = ("sound",)
 
     def __init__(self, rate: int) -> None:

@@ -152,6 +152,9 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
             some = pieces[first : first + rows]
             yield self.batch(store, some, [np.random.default_rng(begin) for begin, _ in some])
 
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        return None
+
     def batch(self, store: Store, rows: Piece, rng: Rng | None = None) -> Batch[Ids, Words]:
         flat, own = store.flat("text"), rng or [np.random.default_rng(0) for _ in rows]
         both = [
@@ -212,6 +215,7 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
             "perplexity_unit": "token of what was left out, sentinels counted",
             "loss": round(mean, 5),
             "examples": len(data.examples),
+            "scored": f"{loss.tokens:,} tokens that were left out",
         }
 
     def example(self, examples: Examples[running.Document], longest: int | None = None) -> str:

@@ -26,6 +26,7 @@ from ..data.store import Field as StoreField
 from ..decode import Settings as Decode
 from ..errors import InputError, RecipeError
 from ..model import Model
+from ..progress import counted
 from ..score.interval import hundredths
 from ..score.length import buckets
 from ..score.texts import Mean
@@ -284,9 +285,10 @@ class Story(OneVocabulary[StorySettings, Told, Rows]):
 
     def judge(self, model: Model, data: Data) -> NDArray[np.float64]:
         """Whether each question was answered rightly."""
+        batches = self.evaluation_batches(data.store, CHUNK)
         given = [
             ranked[0][0]
-            for batch in self.evaluation_batches(data.store, CHUNK)
+            for batch in counted(batches, "answering", data.store.rows, len)
             for ranked in self.rank(model, batch)
         ]
         wanted = [self.text.normalise(one_word(example.answer)) for example in data.examples]

@@ -220,6 +220,9 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
         for rows in longest_first(self.widths(pieces), budget):
             yield self.batch(store, pieces[rows])
 
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        return len(self.pieces(store.lengths("ids").tolist()))
+
     def batch(self, store: Store, rows: Rows, rng: Rng | None = None) -> Batch[Ids, Tags]:
         first, framed = len(self.text.frame.first), []
         tags = np.full((len(rows), max(map(int, self.widths(rows)), default=1)), -1, np.int64)

@@ -25,6 +25,7 @@ from ..decode import Hypothesis, Limits
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..model import AnyBatch, Model
+from ..progress import counted
 from ..score.bertscore import Read
 from ..text import Text
 from .form import Form
@@ -168,6 +169,10 @@ class Task(Protocol[S, R, P]):
     ) -> Iterator[AnyBatch]:
         """Everything once, always the same."""
 
+    def evaluation_rows(self, store: Store, budget: int, thorough: bool = False) -> int | None:
+        """How many rows those batches have in all, where that is known beforehand."""
+        return store.rows
+
     @staticmethod
     @abstractmethod
     def sample_batch(settings: S, budget: int, sections: Sections | None = None) -> AnyBatch:
@@ -243,7 +248,9 @@ class Task(Protocol[S, R, P]):
         # The examples' name stands for the files, of which nothing need be read again.
         made_of = (EDITION, type(self).__name__, examples.store.name, repr(self.fields))
         marks = (*made_of, *self.marks, str(longest))
-        rows = self.encode(examples, longest, faults)
+        encoded = self.encode(examples, longest, faults)
+        name = examples.first_file.name
+        rows = counted(encoded, f"preparing {name}", len(examples), _rows_of)
         wanted = f"{examples.first_file}: there must be {self.wanted}"
         store = cached(cache, [], marks, self.fields, rows, faults, wanted)
         self.check(store, str(examples.first_file))
@@ -258,6 +265,10 @@ class Task(Protocol[S, R, P]):
                 raise RunError(
                     f"{folder / name}: could not be written ({error.strerror})."
                 ) from error
+
+
+def _rows_of(chunk: Chunk) -> int:
+    return len(next(iter(chunk.values())))
 
 
 # What only some tasks can do.

@@ -17,6 +17,7 @@ from ..data.store import Field as StoreField
 from ..data.store import Store, ids_below
 from ..errors import InputError
 from ..model import Encodes, Model, answers_of
+from ..progress import counted
 from ..score.bertscore import Read
 from ..text import Text
 from .task import Axis, P, R, S, Sections
@@ -116,7 +117,7 @@ class TextTask(OneVocabulary[S, R, P]):
         """The model's scores of each row, in order, made in batches of about one length."""
         lengths = np.array([len(row.ids) for row in framed], np.int32)
         found: dict[int, Tensor] = {}
-        for rows in longest_first(lengths, budget):
+        for rows in counted(longest_first(lengths, budget), "answering", len(lengths), len):
             batch = Batch(self.rows_as_ids([framed[i] for i in rows.tolist()]), Nothing())
             found.update(zip(rows.tolist(), answers_of(model, batch), strict=True))
         return [found[i] for i in range(len(framed))]
@@ -125,7 +126,7 @@ class TextTask(OneVocabulary[S, R, P]):
         """The same of the first rows of a store."""
         lengths = store.lengths("ids")[:count]
         found: dict[int, Tensor] = {}
-        for rows in longest_first(lengths, budget):
+        for rows in counted(longest_first(lengths, budget), "answering", len(lengths), len):
             batch = Batch(self.stored(store, rows), Nothing())
             found.update(zip(rows.tolist(), answers_of(model, batch), strict=True))
         return [found[i] for i in range(len(lengths))]

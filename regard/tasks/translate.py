@@ -76,7 +76,7 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
 
     @staticmethod
     def reads_by(settings: TranslateSettings) -> str:
-        return repr((settings.source, settings.target, settings.tag))
+        return repr((settings.source, settings.target, settings.tag, "no header"))
 
     @classmethod
     def divides(cls, settings: TranslateSettings, files: Sequence[Path]) -> tuple[str, ...]:

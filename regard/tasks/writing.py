@@ -20,6 +20,7 @@ from ..decode import Hypothesis, Limits, with_cuda_graphs, write
 from ..decode import Settings as Decode
 from ..errors import InputError
 from ..model import Model
+from ..progress import tell
 from ..score.bertscore import Read, bertscore
 from ..text import Settings as TextSettings
 from ..text import Text
@@ -114,7 +115,9 @@ class WritesTarget(Task[S, R, P]):
         show = self.gives.show
         answers = [Prediction(show(given), "", 0.0, seconds=0.0) for given in inputs]
         order = sorted((i for i, size in enumerate(sizes) if size), key=lambda i: sizes[i])
+        done, wanted = 0, len(order)
         while order:
+            tell("answering", done, wanted)
             # The longest first: what runs out of memory does so at once.
             count = max(1, decode.batch_tokens // ((sizes[order[-1]] + 1) * decode.rows))
             rows, order = order[-count:], order[:-count]
@@ -124,6 +127,8 @@ class WritesTarget(Task[S, R, P]):
             seconds = time.perf_counter() - began
             for i, hypotheses in zip(rows, found, strict=True):
                 answers[i] = self.answer(inputs[i], reads[i], hypotheses, decode, seconds)
+            done += len(rows)
+            tell("answering", done, wanted)
             yield
         return answers
 

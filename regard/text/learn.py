@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from ..errors import DataError, RegardError
+from ..progress import tell
 from .text import EOS, SPACE, SPECIALS, SPELLINGS, UNK, Text, readable
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -84,6 +85,7 @@ def learn(lines: Iterable[str], settings: Settings, extra: Sequence[str] = ()) -
             yield line
         empty = not seen
 
+    tell("learning a vocabulary")
     try:
         tokenizer = KINDS[settings.kind](told(), settings, [*SPECIALS, *extra])
     except (RegardError, MemoryError):

@@ -54,6 +54,20 @@ def shown_share(share: float) -> str:
     return f"1/{1 / share:,.0f} of" if share > 0 else "0 of"
 
 
+def duration(seconds: float) -> str:
+    """38 s, 12 min, 5.3 h, 12 days."""
+    for unit, size, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < most:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
+
+
+def memory(count: float) -> str:
+    """12.4 GB, 310 MB."""
+    unit, size = ("GB", 1e9) if count >= 1e9 else ("MB", 1e6)
+    return f"{count / size:,.3g} {unit}"
+
+
 def price(seconds: float, settings: Settings, devices: int = 1) -> dict[str, float]:
     """What rented devices cost, where somebody said what an hour does."""
     each = settings.price_per_hour

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from ..data.read import parse_json
 from ..errors import RunError
+from ..tasks.task import Measured
 from .checkpoint import write_text
 from .distributed import World
 from .settings import Settings
@@ -55,12 +57,22 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Advanced:
+    """Updates are being made; told by the clock, between two `Step`s, and not logged."""
+
+    step: int
+    tokens_per_second: float
+    loss: float | None  # the mean since the last `Step`, where reading it waits for no device
+
+
+@dataclass(frozen=True)
 class Scored:
     """The validation data were looked at."""
 
     step: int
     scores: dict[str, object]
     best: bool
+    measured: Measured | None = None  # the loss, where a final score on the same would be the same
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,10 @@ class Progress:
     worse: int = 0  # validations since the best
 
 
-Event = Begun | Step | Scored | Saved | Stopped
+Event = Begun | Step | Advanced | Scored | Saved | Stopped
+
+
+GLANCE = 0.5  # seconds
 
 
 def with_note(event: Event, note: str) -> Event:
@@ -114,6 +129,7 @@ class Window:
     def restart(self) -> None:
         self.nll = torch.zeros((), device=self.device)
         self.norm = torch.zeros((), device=self.device)
+        self.told = time.monotonic()
         self.steps, self.counts = 0, [0] * max(1, len(self.parts))
         self.began = time.perf_counter()
 
@@ -123,6 +139,18 @@ class Window:
         self.norm += norm
         self.steps += 1
         self.counts = [a + b for a, b in zip(self.counts, counts, strict=False)]
+
+    def glance(self, world: World, step: int) -> Advanced | None:
+        """How far it is, a few times a second at most."""
+        if time.monotonic() - self.told < GLANCE:
+            return None
+        self.told, loss = time.monotonic(), None
+        speed = self.counts[0] / max(time.perf_counter() - self.began, 1e-9)
+        if self.device.type == "cpu" and world.size == 1:
+            sums = self.nll.view(-1).tolist()
+            means = [total / max(n, 1) for total, n in zip(sums, self.counts, strict=True)]
+            loss = round(sum(means), 5)
+        return Advanced(step, round(speed, 1), loss)
 
     def close(self, world: World, step: int, optimizer: torch.optim.Optimizer) -> Step:
         """Means over the window; waits for the device."""
@@ -194,10 +222,11 @@ class Log:
                 ) from error
             # What a killed process logged after its last checkpoint is logged again.
             self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        self.wandb: Any = start_wandb(folder) if settings.wandb else None
 
     def write(self, event: Event) -> None:
         self.check()
-        row = dataclasses.asdict(event)
+        row = {k: v for k, v in dataclasses.asdict(event).items() if k != "measured"}
         kind = type(event).__name__.lower()
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -207,11 +236,41 @@ class Log:
                 f"{self.path}: could not be written ({error.strerror}); make room and run the same "
                 "command again."
             ) from error
+        every = {**row, **row.get("scores", {}), **row.get("parts", {})}
+        numbers = {f"{kind}/{key}": x for key, x in every.items() if isinstance(x, float)}
         if self.board is not None:
-            for key, value in {**row, **row.get("scores", {}), **row.get("parts", {})}.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{kind}/{key}", value, row["step"])
+            for key, value in numbers.items():
+                self.board.add_scalar(key, value, row["step"])
             self.board.flush()
+        if self.wandb is not None:
+            self.wandb.log({**numbers, "step": row["step"]})
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        if self.board is not None:
+            self.board.close()
+        if self.wandb is not None:
+            self.wandb.finish()
+
+
+def start_wandb(folder: Path) -> Any:
+    """A log of Weights & Biases in the run folder; offline unless WANDB_MODE says other."""
+    # Its error reports would go out even where its log does not.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    try:
+        import wandb
+    except ImportError as error:
+        raise RunError("train.wandb needs wandb; pip install 'regard[wandb]'.") from error
+    return wandb.init(
+        project="regard",
+        name=folder.resolve().name,
+        dir=str(folder),
+        mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
+        settings=wandb.Settings(
+            silent=True, console="off", disable_git=True, disable_code=True, save_code=False,
+            x_disable_stats=True, x_disable_meta=True, x_disable_machine_info=True,
+        ),
+    )  # fmt: skip
 
 
 def record(log: Log | None, event: Event) -> Event:

@@ -183,6 +183,9 @@ def _strange(path: Path) -> list[Path]:
         return [odd for odd in sorted(path.iterdir()) if not kept.fullmatch(odd.name)]
     if path.name == "tensorboard":
         return [odd for odd in sorted(path.iterdir()) if not odd.name.startswith(EVENTS)]
+    if path.name == "wandb":
+        logs = r"(offline-)?run-[\w-]+|latest-run|debug[\w-]*\.log"
+        return [odd for odd in sorted(path.iterdir()) if not re.fullmatch(logs, odd.name)]
     if re.fullmatch(r"checkpoint-\d+|\.checkpoint-\d+\.part", path.name):
         return [
             odd

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +19,25 @@ from ..data.examples import Data
 from ..data.load import ahead
 from ..data.read import Faults
 from ..model import AnyBatch, Model
+from ..progress import tell
 from ..tasks import AnyTask
 from . import adapt, checkpoint, cost, optim
 from .backward import Backward, StepResult, make_backward
 from .distil import make_loss, start_encoder, start_from
 from .distributed import World
-from .events import Begun, Event, Log, Progress, Saved, Step, Stopped, Window, record, trim_log
+from .events import (
+    Advanced,
+    Begun,
+    Event,
+    Log,
+    Progress,
+    Saved,
+    Step,
+    Stopped,
+    Window,
+    record,
+    trim_log,
+)
 from .prepare import (
     autocast,
     device_name,
@@ -55,7 +69,10 @@ def fit(
     """
     run = Training(recipe, folder, world, check)
     yield run.begun
-    with cost.metered(world.device, recipe.train, run.spent, world.size) as energy:
+    with (
+        closing(run.log) if run.log is not None else nullcontext(),
+        cost.metered(world.device, recipe.train, run.spent, world.size) as energy,
+    ):
         for share in ahead(run.shares()):
             yield from run.step(share)
             with run.window.paused():
@@ -150,6 +167,7 @@ class Training:
         compiling = way_to_compile(settings, device)
         self.backward = make_backward(self.model, loss, world, compiling, self.precision)
         self.try_largest()
+        tell("reckoning what a step takes")
         usual = one_batch(self.task, self.data["train"], self.plan.usual(), settings)
         self.example = cost.Estimate(0, 0, 0)
         if world.leads:  # who alone tells and writes
@@ -176,11 +194,13 @@ class Training:
             tuple(self.faults.first),
             self.peak.flops,
             self.peak.method,
-            (*notes_on(settings), *(self.task.notes if is_new else ())),
+            (*notes_on(settings), *(self.task.notes if is_new else ()), *self.faults.notes),
         )
 
     def try_largest(self) -> None:
         """Run the largest batch, so that too little memory shows now and not in an hour."""
+        compiles = way_to_compile(self.settings, self.device) == "full"
+        tell("compiling, and trying the largest batch" if compiles else "trying the largest batch")
         rows = self.plan.largest()
         batch = one_batch(self.task, self.data["train"], rows[self.own(len(rows))], self.settings)
         batch = batch.pad_to_multiple(8) if self.device.type == "cuda" else batch
@@ -229,7 +249,7 @@ class Training:
         left = range(0) if self.is_tired else range(self.at, self.settings.steps)
         return shares(self.task, self.data["train"], self.plan, left, self.settings, self.world)
 
-    def step(self, share: Share) -> Iterator[Step]:
+    def step(self, share: Share) -> Iterator[Step | Advanced]:
         """One update; told now and then."""
         settings, batch = self.settings, share.batch
         step = self.progress.step = self.progress.step + 1
@@ -253,6 +273,8 @@ class Training:
             told = self.window.close(self.world, step, self.optimizer)
             record(self.log, told)
             yield told
+        elif (advanced := self.window.glance(self.world, step)) is not None:
+            yield advanced
 
     # Between two steps.
 

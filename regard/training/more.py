@@ -25,6 +25,7 @@ MAY_CHANGE = {
     "train.device",
     "train.log_every",
     "train.tensorboard",
+    "train.wandb",
     "train.accumulate",
     "train.patience",
     "train.watts",
@@ -53,7 +54,8 @@ def check_same(recipe: Recipe, folder: Path) -> None:
     if odd is not None:
         key, before, now = odd
         longer = key == "train.steps" and recipe.train.steps > steps
-        way = f"{key}={now} after the recipe goes on, " if longer else ""
+        way = "" if finished else "the command it was begun with goes on with it, "
+        way = f"{key}={now} after the recipe goes on, " if longer else way
         raise RunError(
             f"{folder}: the {state} run here has {key}={before!r}, but now it is {now!r}; "
             f"{way}{others}"

@@ -95,7 +95,40 @@ def read(recipe: str | Tables, overrides: Sequence[str] = ()) -> Recipe:
         given["data"].setdefault("train", nothing)  # rows may be given instead
         return resolve("", with_origin(given))
     path = config.find(recipe)
+    asks = config.read(path)
+    for text in overrides:
+        check_section(text, _kind(asks, "task"), _kind(asks, "model"))
     return resolve(path.stem, with_origin(config.read(path, overrides)))
+
+
+def check_section(text: str, task: str = "", model: str = "") -> None:
+    """Refuse a setting that was given without its section, such as steps=100."""
+    key, equals, _ = text.partition("=")
+    if equals and (homes := homes_of(key, task, model)):
+        forms = " or ".join(f"{section}.{text}" for section in homes)
+        raise RecipeError(f"command line: '{text}' must say its section; write {forms}.")
+
+
+def homes_of(key: str, task: str = "", model: str = "") -> list[str]:
+    """The sections that have such a setting, of this kind of task and model or of any."""
+    kinds: dict[str, list[type]] = {"decode": [decode.Settings], "train": [TrainSettings]}
+    models = [MODELS[model]] if model in MODELS else MODELS.values()
+    tasks = [TASKS[task]] if task in TASKS else list(TASKS.values())
+    kinds |= {"data": [DataSettings], "model": [each.Settings for each in models]}
+    kinds |= {"task": [each.Settings for each in tasks]}
+    for each in tasks:
+        for section, kind in each.sections.items():
+            kinds.setdefault(section, []).append(kind)
+    return [section for section, found in kinds.items() if any(_has(kind, key) for kind in found)]
+
+
+def _kind(given: config.Given, section: str) -> str:
+    kind = given[section].get("kind")
+    return str(kind.value) if kind is not None else ""
+
+
+def _has(kind: type, key: str) -> bool:
+    return any(field.name == key for field in dataclasses.fields(kind))
 
 
 def with_origin(given: config.Given) -> config.Given:
@@ -193,12 +226,27 @@ def with_defaults(
     """What the task would rather have where nothing is said; and a way of decoding that the command
     line names puts aside what the recipe says about drawing."""
     whole = {section: dict(keys) for section, keys in given.items()}
+    if _is_zero(whole["decode"].get("temperature")):  # as cold as can be: the likeliest always
+        cold = whole["decode"].pop("temperature")
+        whole["decode"]["kind"] = dataclasses.replace(cold, value="greedy")
+        kept = whole["decode"].get("num_return_sequences")
+        if kept is not None and kept.origin != "command line":
+            del whole["decode"]["num_return_sequences"]
+        _put_aside_drawing(whole["decode"])
     kind = whole["decode"].get("kind")
     if kind is not None and kind.origin == "command line" and kind.value != "sample":
-        for name in decode.DRAWING:
-            if name in whole["decode"] and whole["decode"][name].origin != "command line":
-                del whole["decode"][name]
+        _put_aside_drawing(whole["decode"])
     for section, keys in defaults.items():
         for key, value in keys.items():
             whole[section].setdefault(key, config.Value(value, "default", "the task", Path()))
     return whole
+
+
+def _is_zero(given: config.Value | None) -> bool:
+    return given is not None and type(given.value) in (int, float) and given.value == 0
+
+
+def _put_aside_drawing(given: dict[str, config.Value]) -> None:
+    for name in decode.DRAWING:
+        if name in given and given[name].origin != "command line":
+            del given[name]

@@ -21,7 +21,7 @@ from ..model import Encodes, Model, Solves
 from ..models import MODELS
 from ..parts.packed import pack
 from ..tasks import TASKS, AnyTask, Prediction
-from ..tasks.task import Compares, Fuses, ReadsTokens, Streams
+from ..tasks.task import Compares, Fuses, Measured, ReadsTokens, Streams
 from . import adapt, checkpoint
 from .checkpoint import write_text
 from .distil import weights_of_run
@@ -34,7 +34,7 @@ from .prepare import ANY_LENGTH, prepare_part
 from .recipe import Recipe, read_run
 from .rows import keep_rows
 from .solve import solve
-from .validate import store_loss
+from .validate import part_to_score, store_loss
 
 
 class Run:
@@ -70,6 +70,11 @@ class Run:
         elif precision == "float32":
             lacking = ""
         return [f"decode.precision={precision} is not used: {lacking}"] if lacking else []
+
+    def __repr__(self) -> str:
+        weights = sum(p.numel() for p in self.model.parameters())
+        kinds = f"{self.recipe.task_kind} by {self.recipe.model_kind}"
+        return f"<Run {self.folder}: {kinds}, {weights:,} parameters on {self.device}>"
 
     def use_fusion(self, other: Run) -> None:
         """Let a language model say, too, what is likely."""
@@ -151,25 +156,30 @@ class Run:
             raise InputError("only a language model tells how likely a text is; this run is none.")
         return self.task.logprobs(self.model, text)
 
-    def evaluate(self, on: str = "") -> dict[str, object]:
+    def evaluate(self, on: str = "", measured: Measured | None = None) -> dict[str, object]:
         """Scores on the recipe's test or validation data; kept in results.json.
 
-        Where nothing is said, on what training scores at its end.
+        Where nothing is said, on what training scores at its end. `measured` is the loss on them,
+        where it is known.
         """
         began = time.perf_counter()
         on = on or part_to_score(self.recipe) or "test"
         part = self.data(on)
         self.use_encoder(vars(self.recipe.task).get("bertscore", ""))
-        loss = store_loss(
-            self.task, self.model, part.store, self.recipe.train, self.device, None, thorough=True
-        )
+        loss, parts = measured, dict[str, float]()
+        if loss is None:
+            settings = self.recipe.train
+            whole = store_loss(
+                self.task, self.model, part.store, settings, self.device, None, thorough=True
+            )
+            loss, parts = whole.measured, whole.parts
         scores: dict[str, object] = {
             "on": on,
             "set": fingerprint(part.examples.files),
             "headline": self.task.metric,
             "higher_is_better": self.task.higher_is_better,
-            **loss.parts,
-            **self.task.evaluate(self.model, part, self.recipe.decode, loss.measured),
+            **parts,
+            **self.task.evaluate(self.model, part, self.recipe.decode, loss),
             "left_out": part.skipped,
             "seconds": round(time.perf_counter() - began, 2),
         }
@@ -179,11 +189,6 @@ class Run:
         name = " ".join([on, *self.overrides])
         write_text(path, json.dumps(results | {name: scores}, indent=1) + "\n")
         return scores
-
-
-def part_to_score(recipe: Recipe) -> str:
-    """The test data, or the validation data where there are no others; "" without both."""
-    return next((part for part in ("test", "valid") if recipe.data.named(part)), "")
 
 
 def read_results(path: Path) -> dict[str, object]:

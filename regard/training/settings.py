@@ -89,6 +89,9 @@ class Settings:
     average: Annotated[int, Gt(0), "how many last checkpoints `keep=average` averages"] = 5
     log_every: Annotated[int, Gt(0), "steps between lines of metrics.jsonl"] = 50
     tensorboard: Annotated[bool, "write a TensorBoard log beside metrics.jsonl"] = False
+    wandb: Annotated[
+        bool, "keep a Weights & Biases log in the run folder; offline, unless WANDB_MODE says other"
+    ] = False
     device: Annotated[str, "auto, cpu, mps, cuda, cuda:1, …"] = "auto"
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],

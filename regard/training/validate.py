@@ -14,10 +14,11 @@ from ..data.examples import Data
 from ..data.store import Store
 from ..model import Model
 from ..parts.precision import widest
+from ..progress import counted
 from ..tasks import AnyTask
 from ..tasks.task import Measured, Scores
 from .distributed import World
-from .events import Progress, Scored
+from .events import Event, Progress, Scored
 from .loss import LOSSES, TokenLoss
 from .recipe import Recipe
 from .settings import Settings
@@ -42,6 +43,9 @@ def validate(
     if LOSSES[task.loss] is TokenLoss:
         scores["perplexity"] = round(float(np.exp(min(loss.mean, 700.0))), 4)
     count = recipe.train.evaluate_examples
+    if progress.step == recipe.train.steps and part_to_score(recipe) == "valid":
+        # All of them are about to be scored in full, by the weights that are chosen here.
+        count = count if recipe.train.best_by == "metric" else 0
     if count and world.leads:
         with precision or nullcontext():
             scores |= task.quick_scores(model, data, recipe.decode, count)
@@ -54,7 +58,22 @@ def validate(
     worth = world.told(worth)  # only rank 0 has answered and scored; all must agree
     best = progress.best is None or worth > progress.best
     progress.best, progress.worse = (worth, 0) if best else (progress.best, progress.worse + 1)
-    return Scored(progress.step, scores, best)
+    # A final score reads text in one strip, and computes in float32: then it is another number.
+    same = precision is None and not loss.parts and vars(recipe.task).get("cut") != "stream"
+    return Scored(progress.step, scores, best, loss.measured if same else None)
+
+
+def part_to_score(recipe: Recipe) -> str:
+    """The test data, or the validation data where there are no others; "" without both."""
+    return next((part for part in ("test", "valid") if recipe.data.named(part)), "")
+
+
+def loss_of_kept(event: Event, recipe: Recipe) -> Measured | None:
+    """The loss on what is scored in the end, where this event tells it of weights that are kept."""
+    if not isinstance(event, Scored) or part_to_score(recipe) != "valid":
+        return None
+    kept = {"best": event.best, "last": True, "average": False}[recipe.train.keep]
+    return event.measured if kept else None
 
 
 class StoreLoss(NamedTuple):
@@ -84,7 +103,9 @@ def store_loss(
     total = torch.zeros((), dtype=widest(device), device=device)
     counts = [0] * max(1, len(loss.parts))
     past: tuple[torch.Tensor, ...] = ()
-    for batch in task.evaluation_batches(store, settings.batch_tokens, thorough):
+    asked = store, settings.batch_tokens, thorough
+    batches, rows = task.evaluation_batches(*asked), task.evaluation_rows(*asked)
+    for batch in counted(batches, "measuring the loss", rows, len):
         counts = [a + b for a, b in zip(counts, batch.counts, strict=False)]
         if batch.continues:
             batch = dataclasses.replace(batch, past=past)

@@ -9,7 +9,10 @@ from regard.data.table import rows
 from regard.errors import DataError
 
 ASKED = [("task.text", "text"), ("task.label", "label")]
-COUNT = "; if that is no header, count the columns in all such settings: task.text=1 is the first."
+COUNT = (
+    "; where the first line is no header, count the columns from 1 in all such settings, as in "
+    "task.text=1 task.label=2."
+)
 SKIP = "; put it right, or go on without such lines by data.skip_bad=true."
 
 

@@ -324,13 +324,13 @@ def test_interrupting_changes_nothing_of_an_average(toy, tmp_path):
 
 @pytest.mark.parametrize(("steps", "advice"), [(300, 30), (5, 1)])
 def test_a_warmup_longer_than_the_training_is_told(toy, tmp_path, steps, advice, capsys):
-    from regard import terminal
+    from regard.terminal import console, progress
 
     class EnoughError(Exception):
         pass
 
     def end(event):
-        terminal.Drawing(terminal.console())(event)
+        progress.Drawing(console())(event)
         raise EnoughError
 
     for warmup, wanted in ((1000, True), (steps, False)):

@@ -1,0 +1,109 @@
+"""What is in a folder of runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import InputError
+from .app import AsJson, app
+
+
+@app.command()
+def runs(
+    folder: Annotated[Path, typer.Argument(help="where runs are")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """A table of the runs in a folder: score, steps, size, age."""
+    from .. import terminal
+
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; `regard train` makes runs in runs/.")
+    rows = sorted((read_run(path) for path in run_folders(folder)), key=lambda row: -row["when"])
+    if as_json:
+        for row in rows:
+            print(terminal.json_line(row))
+        return
+    if not rows:
+        print(f"{folder} holds no runs yet; `regard recipes` lists what can be trained.")
+        return
+    from rich.table import Column, Table
+
+    table = Table(
+        Column("run", overflow="fold"), "task", "model", "score", "steps", "MB", "when",
+    )  # fmt: skip
+    for row in rows:
+        score = f"{row['metric']} {row['score']:.4g} ({row['on']})" if row["metric"] else ""
+        when = time.strftime("%F", time.localtime(row["when"]))
+        name = os.path.relpath(row["run"], folder)
+        size = f"{row['bytes'] / 1e6:,.1f}"
+        table.add_row(name, row["task"], row["model"], score, steps_of(row), size, when)
+    terminal.console().print(table)
+
+
+def steps_of(row: dict[str, Any]) -> str:
+    """How far a run is."""
+    if row["finished"]:
+        return f"{row['step']:,}"
+    left = "not scored" if row["trained"] else f"of {row['steps']:,}"
+    return f"{row['step']:,} {left}"
+
+
+def run_folders(folder: Path) -> Iterator[Path]:
+    """The folder itself, and those in it, at any depth, that hold a recipe."""
+    for place, inside, files in os.walk(folder):
+        if "recipe.toml" in files:
+            yield Path(place)
+            inside.clear()
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """One run's line; what cannot be read is left empty."""
+    try:
+        recipe = tomllib.loads((path / "recipe.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        recipe = {}
+    checkpoints = [int(p.name.rpartition("-")[2]) for p in path.glob("checkpoint-*[0-9]")]
+    trained = (path / "model.safetensors").is_file()
+    steps = recipe.get("train", {}).get("steps", 0)
+    taken = read_json(path / "cost.json").get("steps", max(checkpoints, default=0))
+    files = [file for file in path.rglob("*") if file.is_file()]
+    return {
+        "run": str(path),
+        "task": recipe.get("task", {}).get("kind", ""),
+        "model": recipe.get("model", {}).get("kind", ""),
+        **headline(read_json(path / "results.json")),
+        "step": taken,
+        "steps": steps,
+        "trained": trained,
+        "finished": trained and (path / "README.md").is_file(),
+        "bytes": sum(file.stat().st_size for file in files),
+        "when": max(file.stat().st_mtime for file in files),
+    }
+
+
+def headline(results: dict[str, Any]) -> dict[str, Any]:
+    """The score that counts, on test where there is one."""
+    for on in ("test", "valid"):
+        scores = results.get(on)
+        if isinstance(scores, dict) and scores.get("headline") in scores:
+            metric = scores["headline"]
+            return {"metric": metric, "score": scores[metric], "on": on}
+    return {"metric": "", "score": None, "on": ""}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What a file of a run says; nothing, where it is not there or half-written."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
