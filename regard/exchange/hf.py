@@ -18,6 +18,7 @@ from .. import config as recipes
 from ..batch import Asked, Hidden, Ids, Label, Nothing, Permuted, Running
 from ..decode import Settings as Decode
 from ..errors import RunError
+from ..model import Model
 from ..tasks import TASKS, AnyTask
 from ..tasks.task import Embeds, HasText, Imports, Labels, Streams, WritesText
 from ..text import Frame, Text
@@ -106,8 +107,7 @@ def read(folder: Path, run: Path) -> str:
     """
     if not folder.is_dir():
         raise RunError(f"{folder}: there must be a Hugging Face folder, but there is none.")
-    if run.exists() and (not run.is_dir() or any(run.iterdir())):
-        raise RunError(f"{run}: a run needs a folder of its own, but this one holds something.")
+    must_be_free(run)
     config = folders.read_config(folder)
     config |= {} if "model_type" in config else config_of(folder)
     if folders.find(folder, PREPROCESSOR.name) is not None:
@@ -146,14 +146,27 @@ def read(folder: Path, run: Path) -> str:
     rules = rules_of(architecture, recipe.model, asked, set(tensors))
     model = recipe.build(task.sizes)
     checkpoint.put_weights(model, to_ours(rules, tensors, folder), folder)
+    return write_run(run, recipe, task, model, folder, config)
+
+
+def must_be_free(run: Path) -> None:
+    if run.exists() and (not run.is_dir() or any(run.iterdir())):
+        raise RunError(f"{run}: a run needs a folder of its own, but this one holds something.")
+
+
+def write_run(
+    run: Path, recipe: Recipe, task: AnyTask, model: Model, source: Path, config: Config
+) -> str:
+    """The run folder of what was read; a word on what it is."""
     count = sum(weight.numel() for weight in model.parameters())
     with whole_or_gone(run):
         task.save(run)
         checkpoint.write_text(run / "recipe.toml", recipes.write(imported_rows(recipe)))
         checkpoint.write_text(run / "config.json", recipe.config(task.sizes))
         checkpoint.write_weights(run / "model.safetensors", checkpoint.weights_of(model))
-        checkpoint.write_text(run / "README.md", card(run.name, folder.name, config, recipe, count))
-    return f"{config_class(config)} as a run for the task {task_kind}, {count:,} parameters"
+        checkpoint.write_text(run / "README.md", card(run.name, source, config, recipe, count))
+    kind = recipe.task_kind
+    return f"{config_class(config)} as a run for the task {kind}, {count:,} parameters"
 
 
 @contextmanager
@@ -264,16 +277,17 @@ def make_recipe(
     settings: object,
     sections: Mapping[str, dict[str, object]],
     more: dict[str, object],
+    where: str = "config.json",
 ) -> Recipe:
     """A recipe that says what was imported, as if it had been trained with it."""
     longest = vars(settings).get("positions", 512)
     said: dict[str, dict[str, object]] = {
         "task": {"kind": task, **more},
         "data": {"train": ""},
-        **sections,
         "model": {"kind": model, **vars(settings)},
         "train": {},
         "decode": {},
+        **sections,
     }
     fields = {field.name for field in dataclasses.fields(TASKS[task].Settings)}
     if "context" in fields:
@@ -281,9 +295,7 @@ def make_recipe(
     if model in ("transformer", "t5"):
         said["data"]["max_length"] = min(512, longest)
     given = {
-        section: {
-            k: recipes.Value(v, "imported", "config.json", Path.cwd()) for k, v in keys.items()
-        }
+        section: {k: recipes.Value(v, "imported", where, Path.cwd()) for k, v in keys.items()}
         for section, keys in said.items()
     }
     return resolve(name, given)
@@ -321,10 +333,11 @@ def labels_of(config: Config, folder: Path, most: int) -> list[str]:
     return labels
 
 
-def card(name: str, source: str, config: Config, recipe: Recipe, parameters: int) -> str:
+def card(name: str, source: Path, config: Config, recipe: Recipe, parameters: int) -> str:
+    what = "folder" if source.is_dir() else "file"
     return (
         f"# {name}\n\nA {recipe.model_kind} for the task `{recipe.task_kind}`, imported from the "
-        f"folder `{source}` ({config_class(config)}); {parameters:,} parameters.\n\n"
+        f"{what} `{source.name}` ({config_class(config)}); {parameters:,} parameters.\n\n"
         f"Train on from it: `regard train RECIPE model.from={name}`.\n"
     )
 

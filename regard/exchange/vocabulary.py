@@ -18,6 +18,7 @@ from tokenizers import (
 
 from ..errors import RunError
 from ..text import Frame, Text
+from ..text.chat import ChatFormat
 from ..text.learn import untyped
 from ..text.text import HOLES, check_numbers, read_tokenizer, readable
 from . import spiece
@@ -142,7 +143,9 @@ def checked(tokenizer: Tokenizer, folder: Path, config: dict[str, object], rows:
             f"{rows} (config.json), but has {have}."
         )
     check_numbers(tokenizer.get_vocab().values(), rows)
-    text = Text(filled(tokenizer, rows))
+    chat = config.get("chat")
+    own = (chat.eos, chat.controls) if isinstance(chat, ChatFormat) else ()
+    text = Text(filled(tokenizer, rows), *own)
     end = config.get("eos_token_id")
     ends = end if isinstance(end, list) else [end]
     if text.eos < 0:
