@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from .. import config as recipes
@@ -20,8 +21,9 @@ from ..decode import Settings as Decode
 from ..errors import RunError
 from ..model import Model
 from ..tasks import TASKS, AnyTask
-from ..tasks.task import Embeds, HasText, Imports, Labels, Streams, WritesText
+from ..tasks.task import Chats, Embeds, HasText, Imports, Labels, Streams, WritesText
 from ..text import Frame, Text
+from ..text.chat import FILE as CHAT
 from ..training import checkpoint
 from ..training.folder import Hold, clear
 from ..training.recipe import Recipe, resolve
@@ -132,6 +134,8 @@ def read(folder: Path, run: Path) -> str:
             f"{folder / 'config.json'}: each of {depth} blocks must have tensors, but there are "
             f"{len(shapes)} in all."
         )
+    if CHAT in TASKS[task_kind].keeps:
+        config["chat"] = vocabulary.read_chat(folder)
     texts = vocabulary.read(folder, kind, config) if "text" in recipe.sections else []
     task = make_task(recipe, texts, config, folder, shapes)
     with torch.device("meta"):
@@ -476,6 +480,10 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
         tokenizer = vocabulary.framed(text, single=bool(config.get("is_encoder_decoder")))
     elif task.begins:  # behind the end of another text
         tokenizer = vocabulary.placed(text, Frame([text.eos], [], [], []))
+    chat = task.chat if isinstance(task, Chats) else None
+    if chat is not None:  # there, whoever renders a template has its controls found in the text
+        tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        tokenizer.add_special_tokens([AddedToken(name, special=True) for name in text.controls])
     tokenizer.save(str(folder / "tokenizer.json"))
     roles = {"bos": text.bos, "eos": text.eos, "unk": text.unk, "pad": padding(run)}
     if run.recipe.model_kind == "bert":
@@ -489,6 +497,9 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
         about["mask_token"] = {"__type": "AddedToken", **token}
     about |= {"model_max_length": run.model.longest or 10**9, "clean_up_tokenization_spaces": False}
     about["model_input_names"] = list(inputs)
+    if chat is not None:
+        checkpoint.write_text(folder / vocabulary.TEMPLATE, chat.format.template)
+        about |= {"bos_token": chat.format.bos} if chat.format.bos else {}
     checkpoint.write_text(folder / "tokenizer_config.json", json.dumps(about, indent=2) + "\n")
     if isinstance(task, WritesText):
         said = generation(run, config)

@@ -91,11 +91,12 @@ class Chat:
 
     def render(self, messages: Sequence[Message], prompt: bool = True) -> str:
         """The conversation as text; with `prompt`, up to where the answer begins."""
-        import jinja2
+        program = self.program
+        from jinja2 import TemplateError
 
         written, size = [], 0
         try:
-            for part in self.program.generate(
+            for part in program.generate(
                 messages=messages,
                 add_generation_prompt=prompt,
                 bos_token=self.format.bos,
@@ -110,7 +111,7 @@ class Chat:
                         "chat template writes more."
                     )
                 written.append(part)
-        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise InputError(f"messages: the chat template refuses them ({error}).") from error
         return "".join(written)
 
