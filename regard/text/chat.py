@@ -89,6 +89,17 @@ class Chat:
             ids = [*ids, controls[name], *more]
         return ids
 
+    def recent(self, messages: Sequence[Message], room: float) -> list[Message]:
+        """The last turns, as many as have room, behind what the system said at first."""
+        first = [message for message in messages[:1] if message["role"] == "system"]
+        turns = list(messages[len(first) :])
+        while len(self.ids([*first, *turns])) > room:
+            users = [i for i, message in enumerate(turns) if i and message["role"] == "user"]
+            if not users:
+                break
+            turns = turns[users[0] :]
+        return [*first, *turns]
+
     def render(self, messages: Sequence[Message], prompt: bool = True) -> str:
         """The conversation as text; with `prompt`, up to where the answer begins."""
         program = self.program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -131,6 +132,12 @@ class Run:
             )
         return chat
 
+    @property
+    def room(self) -> float:
+        """Tokens that a conversation may have, so that its answer can be placed behind it."""
+        most = self.model.longest or math.inf
+        return most + 1 - self.recipe.decode.max_new_tokens
+
     def chat(self, messages: str | Sequence[Message]) -> str:
         """The answer to a conversation, or to one message of a user."""
         return "".join(self.chat_stream(messages))
@@ -140,6 +147,12 @@ class Run:
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         ids = self.template.ids(messages)
+        if len(ids) > self.room:
+            raise InputError(
+                f"messages: with {self.recipe.decode.max_new_tokens} new tokens they may have "
+                f"{self.room} tokens, but have {len(ids)}; shorten them, or lower "
+                "decode.max_new_tokens."
+            )
         assert isinstance(self.task, Chats)
         yield from self.task.stream_ids(self.model, ids, self.recipe.decode, self.draft)
 
