@@ -6,7 +6,9 @@ What needs torch is imported inside them, so that --help is instant.
 # In this order --help tells of them.
 # isort: off
 from .app import app, main
-from . import learn, answer, look, runs, exchange, doctor
+from . import learn, answer, chat, prompt, look, runs, exchange, doctor
 # isort: on
 
-__all__ = ["answer", "app", "doctor", "exchange", "learn", "look", "main", "runs"]
+__all__ = [
+    "answer", "app", "chat", "doctor", "exchange", "learn", "look", "main", "prompt", "runs",
+]  # fmt: skip

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..see.layers import Layers
     from ..see.meaning import Meaning
     from ..see.probe import Probed
+    from ..see.prompt import Prompted
 
 
 def print_scores(console: Console, scores: dict[str, object]) -> None:
@@ -132,3 +133,15 @@ def print_probed(found: Probed) -> None:
         f"{found.train:,} to learn from, {found.test:,} to be told; the commonest {found.most:.1f}"
     )
     console().print(said, table, sep="\n")
+
+
+def print_prompted(found: Prompted) -> None:
+    """What was right with each number of examples shown."""
+    table = Table("shots", "accuracy", "95 % interval", "without a label")
+    for row in found.rows:
+        low, high = row.interval
+        table.add_row(
+            str(row.shots), f"{row.accuracy:.1f}", f"{low:.1f} – {high:.1f}", str(row.unread)
+        )
+    told = f"{found.examples:,} rows; the commonest of {', '.join(found.labels)}"
+    console().print(f"{told} has {found.commonest:.1f} % of them", table, sep="\n")
