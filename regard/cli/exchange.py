@@ -16,7 +16,7 @@ def import_(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a Hugging Face folder")],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder to make")],
 ) -> None:
-    """A Hugging Face folder as a run: to answer, to look into, or to train on from."""
+    """A Hugging Face folder as a run."""
     from ..exchange import hf
 
     print(f"{hf.read(folder, run)}: {run}")
