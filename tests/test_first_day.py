@@ -111,14 +111,15 @@ for words in {lines}:
 """
 
 
-def test_what_is_not_installed_is_told_with_what_brings_it(toy, trained, tmp_path):
+def test_what_is_not_installed_is_told_with_what_brings_it(main, toy, tmp_path):
     """In a process where those packages cannot be imported."""
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     (tmp_path / "a.csv").write_text("smiles,label\nCCO,1\n")
     (tmp_path / "s.csv").write_text("audio,text\na.wav,one\n")
     (tmp_path / "a.wav").write_bytes(b"RIFF")
     here = (f"data.root={tmp_path}", "data.valid=", "data.test=")
-    run = str(trained.folder)
+    run = "r"
+    main("train", toy.name, *LITTLE, "--run", run)
     wanted = {
         "serve": ["serve", run],
         "onnx": ["export", run, "out", "--to", "onnx"],

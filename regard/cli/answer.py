@@ -64,7 +64,9 @@ def predict(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Answer inputs: arguments, a file, or standard input; line in, line out.
+    """Answer arguments, a file, or standard input.
+
+    Line in, line out; a folder of pictures or sounds is answered file by file.
 
     A language model writes on as you watch; all of standard input is then one prompt.
     """
@@ -196,7 +198,7 @@ def serve(
     max_seconds: Annotated[float, typer.Option(help="until an answer must be there")] = 120.0,
     max_connections: Annotated[int, typer.Option(help="open at the same time")] = 1000,
 ) -> None:
-    """HTTP API and web page: OpenAI's routes, any task, what attends to what."""
+    """HTTP API and web page of one or several runs."""
     try:
         from ..serve.limits import ServerLimits
         from ..serve.server import allow_files, is_loopback

@@ -18,7 +18,7 @@ def import_(
     ],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder to make")],
 ) -> None:
-    """A Hugging Face folder or a GGUF file as a run: to answer, to look into, to train on from."""
+    """A Hugging Face folder or a GGUF file as a run."""
     from ..exchange import gguf, hf
 
     read = gguf.read if source.suffix == ".gguf" else hf.read

@@ -24,7 +24,7 @@ def demo(
     run: Annotated[Path, typer.Option(help="where to keep the run")] = Path("runs/demo"),
     fresh: Annotated[bool, typer.Option("--fresh", help="train anew")] = False,
 ) -> None:
-    """The main job on the bundled corpus: train, score, translate, draw."""
+    """Train on the bundled corpus, score, translate, draw."""
     from rich.table import Table
 
     from .. import terminal
@@ -109,7 +109,7 @@ def train(
         typer.Option(metavar="KEY=A,B", help="a run for each value, or each combination"),
     ] = None,
 ) -> None:
-    """Train a recipe and score it; goes on where an unfinished run was left.
+    """Train a recipe and score it, from where it was left.
 
     A finished run goes on from its end where train.steps asks for more.
     """
@@ -132,7 +132,7 @@ def record(
     seed: Annotated[int, typer.Option(min=0, help="the same seed, the same histories")] = 0,
     longest: Annotated[int, typer.Option(min=1, help="steps of a history at most")] = 1000,
 ) -> None:
-    """Make records: let somebody decide in an environment, and write down what came of it."""
+    """Let somebody decide in an environment; write it down."""
     from ..data import environments
     from ..tasks.task import Decides
 
@@ -154,7 +154,7 @@ def record(
 
 @app.command()
 def cost(recipe: RecipeName, settings: Overrides = None, as_json: AsJson = False) -> None:
-    """Parameters, FLOPs, memory, time, kWh and CO2e before training."""
+    """What training would take: memory, time, energy."""
     import torch
 
     from ..tasks import TASKS

@@ -60,7 +60,7 @@ def see(
         ),
     ] = False,
 ) -> None:
-    """What attends to what: a page with every layer and head, or a picture."""
+    """What attends to what: a page, or a picture."""
     from ..see.save import check_kind
     from ..terminal import tables
 
@@ -104,7 +104,7 @@ def probe(
     on: Annotated[str, typer.Option(help="valid or test; default valid")] = "",
     out: Annotated[Path, typer.Option(help="probe.png, .svg, .pdf or .json")] = Path("probe.png"),
 ) -> None:
-    """Read tags or classes off a run's vectors, layer by layer, by a linear classifier."""
+    """Read labels off a run's vectors, layer by layer."""
     from ..see.probe import WRITERS
     from ..see.save import check_kind
     from ..terminal import tables
@@ -129,7 +129,7 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Quality, size, speed and cost of runs side by side; settings go to what is trained."""
+    """Runs side by side: quality, size, speed and cost."""
     from rich.table import Table
 
     from ..see.compare import WRITERS
