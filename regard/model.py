@@ -32,6 +32,7 @@ class Model(nn.Module):
     # what is asked. Freezing, layer-wise rates and adapters follow this order.
     doors: ClassVar[tuple[str, ...]] = ()
     stacks: ClassVar[tuple[str, ...]] = ()
+    entered: ClassVar[str] = "forward"  # what a pass in training calls of each block
     heads: ClassVar[tuple[str, ...]] = ()
     earlier: ClassVar[Mapping[str, str]] = {}  # names that weights had in older runs: old, new
     # What its encoder is called in models that only read: their name, its own.

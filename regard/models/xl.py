@@ -58,7 +58,7 @@ class XL(Stack):
     Settings = XLSettings
     reads: ClassVar[Collection[type[Tensors]]] = (Running,)
     answers = (Tokens,)
-    doors, stacks = ("embedding",), ("blocks",)
+    doors, stacks, entered = ("embedding",), ("blocks",), "through"
     looks: ClassVar[Looks] = {"blocks.*.attention": ("inputs", "inputs")}
     carries = True
     packs = True

@@ -10,13 +10,16 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 from ..model import AnyBatch, Model
 from ..models.door import PatchDoor
 from ..parts.block import Block
 from .distributed import World
 from .loss import Loss
+from .shard import blocks_of, shard
 
+Made = TypeVar("Made")
 # Sum of -log p, and what the next batch goes on from.
 StepResult = tuple[Tensor, tuple[Tensor, ...]]
 
@@ -51,19 +54,44 @@ def make_backward(
     world: World,
     compiling: str = "off",
     precision: torch.autocast | None = None,
+    sharded: bool = False,
 ) -> Backward:
-    """The quickest way that the device has, or the one asked for."""
+    """The quickest way that the device has, or the one asked for.
+
+    Between peers, each has a copy of the model, or, `sharded`, a part of it; then its weights are
+    others afterwards, and an optimizer must be made after this.
+    """
     on_gpu = world.device.type == "cuda"
     if compiling == "auto":
         compiling = "graph" if on_gpu else "off"
     if compiling == "full":
         compile_blocks(model)
     objective: nn.Module = Objective(model, loss)
+    if world.size > 1 and sharded:
+        shard(objective, model, world, precision)
+        return Plain(objective, precision)
     if world.size > 1:
         # Not every task asks every part of its model: a pooler, say, or the words beside a class.
         return Plain(DistributedDataParallel(objective, find_unused_parameters=True), precision)
     plain = Plain(objective, precision)
     return Graphs(plain) if compiling in ("graph", "full") and on_gpu else plain
+
+
+def checkpoint_blocks(model: Model) -> None:
+    """Keep of each block its input alone; what is in between is computed again when it is needed,
+    with the same dropout (Chen et al. 2016)."""
+    for block in blocks_of(model):
+        setattr(block, model.entered, _computed_again(getattr(block, model.entered)))
+
+
+def _computed_again(plain: Callable[..., Made]) -> Callable[..., Made]:
+    def forward(*args: Any, **options: Any) -> Made:
+        if not torch.is_grad_enabled():
+            return plain(*args, **options)
+        again: Made = checkpoint(plain, *args, use_reentrant=False, **options)
+        return again
+
+    return forward
 
 
 def compile_blocks(model: nn.Module) -> None:
@@ -78,9 +106,6 @@ def compile_blocks(model: nn.Module) -> None:
             part.forward = _when_training(part.forward)  # type: ignore[method-assign]
         elif isinstance(part, PatchDoor):
             part.enter = _when_training(part.enter)  # type: ignore[method-assign]
-
-
-Made = TypeVar("Made")
 
 
 def _when_training(plain: Callable[..., Made]) -> Callable[..., Made]:

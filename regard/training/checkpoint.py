@@ -1,4 +1,9 @@
-"""Checkpoints: safetensors and JSON in a folder that is whole or absent."""
+"""Checkpoints: safetensors and JSON in a folder that is whole or absent.
+
+Where a model is cut over ranks, each writes its rows of all weights into a file of its own,
+`model.1-of-4.safetensors`, in place of `model.safetensors`. Whoever reads the latter gets the rows
+of all, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,51 +26,116 @@ from ..data.read import read_json
 from ..data.store import sync
 from ..errors import RunError
 from ..model import Model
+from .distributed import World
+from .shard import Sharded, local, rows_of
 
 SUMS, STATE = "checksums.json", "state.json"
-FILES = {"model.safetensors", "optimizer.safetensors", "past.safetensors", STATE, SUMS}
+CUT = ("model", "optimizer")  # what a rank has a part of where weights are cut
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+def is_part(name: str) -> bool:
+    """Whether a checkpoint has a file of that name."""
+    shard = r"(model|optimizer)(\.\d+-of-\d+)?\.safetensors"
+    return name in ("past.safetensors", STATE, SUMS) or re.fullmatch(shard, name) is not None
 
 
 def save(
-    folder: Path, step: int, tensors: dict[str, dict[str, Tensor]], state: dict[str, object]
+    folder: Path,
+    step: int,
+    tensors: dict[str, dict[str, Tensor]],
+    state: dict[str, object],
+    world: World = ALONE,
 ) -> Path:
-    """Write `checkpoint-<step>` beside its place, sums last, and rename it into place."""
+    """Write `checkpoint-<step>` beside its place, sums last, and rename it into place.
+
+    All ranks of `world` take part; but for rows of what is cut, rank 0 writes.
+    """
     final = folder / f"checkpoint-{step}"
     work = folder / f".checkpoint-{step}.part"
-    with _told(f"{final} could not be written"):
+
+    def begin() -> None:
         shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+
+    def end() -> None:
+        _write_text(work / STATE, json.dumps(state, indent=1))
+        sums[STATE] = _sum(work / STATE)
+        _write_text(work / SUMS, json.dumps(sums, indent=1))
+        if final.exists():  # renamed first: a kill must not leave half of it in place
+            final.rename(old := folder / f".checkpoint-{step}.old.part")
+            shutil.rmtree(old)
+        work.rename(final)
+        sync(folder)
+
+    with _told(f"{final} could not be written"):
         try:
-            work.mkdir()
+            world.each(lambda: begin() if world.leads else None)
+            sums: dict[str, str] = {}
             for name, group in tensors.items():
-                _write_tensors(work / f"{name}.safetensors", group)
-            _write_text(work / STATE, json.dumps(state, indent=1))
-            sums = {path.name: _sum(path) for path in sorted(work.iterdir())}
-            _write_text(work / SUMS, json.dumps(sums, indent=1))
-            if final.exists():  # renamed first: a kill must not leave half of it in place
-                final.rename(old := folder / f".checkpoint-{step}.old.part")
-                shutil.rmtree(old)
-            work.rename(final)
-            sync(folder)
+                sums |= _write_group(work, name, group, world)
+            world.each(lambda: end() if world.leads else None)
         except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
+            if world.leads:
+                shutil.rmtree(work, ignore_errors=True)
             raise
     return final
 
 
-def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """Tensors by file and the state; refused unless every byte is as it was written."""
+def _write_group(
+    work: Path, group: str, tensors: dict[str, Tensor], world: World
+) -> dict[str, str]:
+    """One file, or one of each rank where weights are cut.  -> the sum of each"""
+    cut = any(isinstance(tensor, Sharded) for tensor in tensors.values())
+    ranks = world if cut else world.alone
+    if not (cut or world.leads):
+        return {}
+    names = [f"{group}.safetensors"]
+    if cut:
+        names = [f"{group}.{rank}-of-{world.size}.safetensors" for rank in range(world.size)]
+    # What is not cut, such as a count of steps, is the same on all ranks.
+    own = {n: local(t) for n, t in tensors.items() if world.leads or isinstance(t, Sharded)}
+
+    def write() -> bytes:
+        path = work / names[ranks.rank]
+        _write_tensors(path, own)
+        return bytes.fromhex(_sum(path))
+
+    sums = ranks.gather(ranks.each(write))
+    return {name: word.hex() for name, word in zip(names, sums, strict=True)}
+
+
+def load(folder: Path, world: World = ALONE) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Tensors by file and the state; refused unless every byte is as it was written.
+
+    Of what is cut, a rank of `world` gets its own rows, however many ranks wrote them.
+    """
+    sums = world.each(lambda: _checked(folder, world))
+    groups = sorted({name.partition(".")[0] for name in sums if name.endswith(".safetensors")})
+    tensors = {}
+    for group in groups:
+        path = folder / f"{group}.safetensors"
+        cut = world.size > 1 and group in CUT
+        tensors[group] = read_rows(path, world) if cut else read_tensors(path)
+    state: dict[str, object] = read_json(folder / STATE)
+    return tensors, state
+
+
+def _checked(folder: Path, world: World) -> dict[str, str]:
+    """The sums of a checkpoint's files; ranks share the work of looking whether they hold."""
     try:
         sums = read_json(folder / SUMS)
     except ValueError as error:
         raise RunError(
             f"{folder}: the checkpoint's {SUMS} must be there and readable, but is not; {GIVE_UP}"
         ) from error
-    if not isinstance(sums, dict) or not {"model.safetensors", STATE} <= sums.keys():
+    parts = list(sums) if isinstance(sums, dict) else []
+    if STATE not in parts or not any(name.startswith("model.") for name in parts):
         raise RunError(
             f"{folder}: the checkpoint's {SUMS} must name its parts, but does not; {GIVE_UP}"
         )
-    for name, wanted in sums.items():
-        path = folder / name
+    for name in sorted(sums)[world.rank :: world.size]:
+        path, wanted = folder / name, sums[name]
         if not path.is_file() or _sum(path) != wanted:
             what = (
                 "has been changed or cut short since it was written"
@@ -72,13 +143,7 @@ def load(folder: Path) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
                 else "is missing"
             )
             raise RunError(f"{path}: this part of the checkpoint {what}; {GIVE_UP}")
-    tensors = {
-        Path(name).stem: read_tensors(folder / name)
-        for name in sums
-        if name.endswith(".safetensors")
-    }
-    state: dict[str, object] = read_json(folder / STATE)
-    return tensors, state
+    return {name: str(word) for name, word in sums.items()}
 
 
 # Those after it hold what was learned from it, and one of them alone would be gone on from.
@@ -122,7 +187,7 @@ def clean(folder: Path, keep: int = 1, every: int = 1) -> None:
     found = all_in(folder)
     regular = [path for path in found if step_of(path) % every == 0]
     for path in set(found[:-2]) - set(regular[-keep:]):
-        if {file.name for file in path.iterdir()} <= FILES:
+        if all(is_part(file.name) for file in path.iterdir()):
             # Renamed first: a kill in the middle of deleting must not leave half of it in place.
             gone = path.with_name(f".{path.name}.part")
             path.rename(gone)
@@ -142,8 +207,51 @@ def write_weights(path: Path, weights: dict[str, Tensor]) -> None:
             raise
 
 
+def files_of(path: Path) -> list[Path]:
+    """The file of that name, or those that ranks wrote in its place, in order; [] without any."""
+    if path.is_file():
+        return [path]
+    parts = sorted(path.parent.glob(f"{path.stem}.0-of-*{path.suffix}"))
+    if not parts:
+        return []
+    size = int(parts[-1].stem.rpartition("-")[2])
+    return [path.with_name(f"{path.stem}.{i}-of-{size}{path.suffix}") for i in range(size)]
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file; refused where they are not what the file says was written."""
+    """The tensors of a file, or of those in its place; refused where they are not what was
+    written."""
+    first, *others = [_read(file) for file in files_of(path) or [path]]
+    for name, tensor in first.items() if others else ():
+        if name in others[0]:
+            first[name] = torch.cat([tensor, *(other[name] for other in others)])
+    return first
+
+
+def read_rows(path: Path, world: World) -> dict[str, Tensor]:
+    """A rank's rows of the tensors of a file, or of those in its place; of others nothing is
+    read. Whether the files are whole is for the caller to know."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(safe_open(file, "pt")) for file in files_of(path)]
+        kept = {}
+        for name in files[0].keys():  # noqa: SIM118
+            parts = [file.get_slice(name) for file in files if name in file.keys()]  # noqa: SIM118
+            shape = parts[0].get_shape()
+            if not shape:
+                kept[name] = files[0].get_tensor(name)
+                continue
+            counts = [part.get_shape()[0] for part in parts]
+            wanted, start, pieces = rows_of(world, sum(counts)), 0, []
+            for part, count in zip(parts, counts, strict=True):
+                first, last = max(wanted.start - start, 0), min(wanted.stop - start, count)
+                if first < last:
+                    pieces.append(part[first:last])
+                start += count
+            kept[name] = torch.cat(pieces) if pieces else parts[0][0:0]
+    return kept
+
+
+def _read(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -187,19 +295,25 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes that a file's head tells, before anything of their size is read."""
-    try:
-        with safe_open(path, "pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise RunError(f"{path}: not a whole safetensors file ({error}); {_way_out(path)}") from (
-            error
-        )
+    """The shapes that the heads of files tell, before anything of their size is read."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for each in files_of(path) or [path]:
+        try:
+            with safe_open(each, "pt") as file:
+                heads = {n: tuple(file.get_slice(n).get_shape()) for n in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise RunError(
+                f"{each}: not a whole safetensors file ({error}); {_way_out(each)}"
+            ) from error
+        for name, shape in heads.items():
+            before = shapes.get(name)
+            shapes[name] = (before[0] + shape[0], *shape[1:]) if before else shape
+    return shapes
 
 
 def check_shapes(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], where: Path) -> None:
     """A model's weights must be those of a file; the model may be one without numbers."""
-    own = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    own = {name: tuple(local(weight).shape) for name, weight in model.named_parameters()}
     shapes = as_named_now(model, shapes)
     odd = sorted(set(own) ^ set(shapes))
     if odd:
@@ -222,7 +336,7 @@ def put_weights(model: nn.Module, weights: dict[str, Tensor], where: Path) -> No
     with torch.no_grad():
         now = as_named_now(model, weights)
         for name, weight in model.named_parameters():
-            weight.copy_(now[name])
+            local(weight).copy_(now[name])
 
 
 def as_named_now(model: nn.Module, kept: Mapping[str, T]) -> dict[str, T]:

@@ -32,17 +32,25 @@ class World:
         """Whether this is the one process that writes."""
         return self.rank == 0
 
+    @property
+    def alone(self) -> World:
+        """This process by itself."""
+        return World(0, 1, self.device)
+
+    def each(self, work: Callable[[], T]) -> T:
+        """All ranks work; where one fails, all leave: none waits for a peer that is gone."""
+        result, failed = None, None
+        try:
+            result = work()
+        except Exception as error:
+            failed = error
+        if self.any(failed is not None):
+            raise failed or SystemExit(2)
+        return result  # type: ignore[return-value]
+
     def first(self, work: Callable[[], T]) -> T:
         """Rank 0 works while the others wait; then they do it, on what rank 0 left ready."""
-        result, failed = None, None
-        if self.leads:
-            try:
-                result = work()
-            except Exception as error:
-                failed = error
-        if self.any(failed is not None):
-            # Every rank leaves together: none is left waiting for a peer that is gone.
-            raise failed or SystemExit(2)
+        result = self.each(lambda: work() if self.leads else None)
         return result if self.leads else work()  # type: ignore[return-value]
 
     def any(self, flag: bool) -> bool:
@@ -72,6 +80,14 @@ class World:
         tensor = torch.tensor(numbers, dtype=torch.int64)
         dist.all_reduce(tensor, group=self.group)
         return tuple(tensor.tolist())
+
+    def gather(self, word: bytes) -> list[bytes]:
+        """What each rank says, all words being equally long; on the host."""
+        rows = torch.zeros(self.size, len(word), dtype=torch.uint8)
+        rows[self.rank] = torch.tensor(list(word), dtype=torch.uint8)
+        if self.size > 1:
+            dist.all_reduce(rows, group=self.group)
+        return [bytes(row.tolist()) for row in rows]
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.size > 1:

@@ -22,6 +22,7 @@ from ..tasks.task import Measured
 from .checkpoint import write_text
 from .distributed import World
 from .settings import Settings
+from .shard import local
 
 
 @dataclass(frozen=True)
@@ -186,9 +187,10 @@ class Window:
 
         A loss is of the weights before its step, so the weights after it are looked at too.
         """
-        weights = [p.detach() for group in optimizer.param_groups for p in group["params"]]
+        weights = [local(p).detach() for group in optimizer.param_groups for p in group["params"]]
+        weights = [rows for rows in weights if rows.numel()]  # of short ones, a rank may have none
         # By the largest entry: the sum of squares of finite weights need not be finite.
-        largest = torch.stack(torch._foreach_norm(weights, torch.inf))
+        largest = torch.stack([self.norm, *torch._foreach_norm(weights, torch.inf)])
         told = (self.nll + self.norm, largest)
         loss, update = torch.stack([torch.isfinite(value).all() for value in told]).tolist()
         if world.any(not (loss and update)):

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from ..errors import RunError
 from ..tasks import TASKS
-from .checkpoint import FILES
+from .checkpoint import is_part
 
 LOCK = ".lock"
 EVENTS = "events.out.tfevents."  # TensorBoard's files
@@ -190,7 +190,7 @@ def _strange(path: Path) -> list[Path]:
         return [
             odd
             for odd in sorted(path.iterdir())
-            if odd.name not in FILES and not _is_unfinished(odd)
+            if not is_part(odd.name) and not _is_unfinished(odd)
         ]
     return [path]
 

@@ -23,7 +23,7 @@ from ..progress import tell
 from ..tasks import AnyTask
 from . import adapt, checkpoint, cost, optim
 from .backward import Backward, StepResult, make_backward
-from .distil import make_loss, start_encoder, start_from
+from .distil import make_loss
 from .distributed import World
 from .events import (
     Advanced,
@@ -44,13 +44,16 @@ from .prepare import (
     notes_on,
     one_batch,
     prepare_data,
+    prepare_model,
     prepare_task,
     too_large,
     way_to_compile,
+    whole_model,
 )
 from .recipe import Recipe
 from .schedule import rate_at
 from .settings import Settings
+from .shard import full, whole_on_first
 from .validate import validate
 
 BEST = "best.safetensors"
@@ -144,28 +147,22 @@ class Training:
         self.data = world.first(lambda: prepare_data(recipe, self.task, cache, self.faults))
         self.plan = self.task.plan(self.data["train"].store, settings.batch_tokens, settings.seed)
 
-        torch.manual_seed(settings.seed)
-        self.model = recipe.build(self.task.sizes)
-        origin = recipe.model_from or settings.teacher
-        if origin and not checkpoint.all_in(folder):
-            start_from(self.model, Path(origin), may_differ=not recipe.model_from)
-        # What is frozen stays so when a run goes on.
-        if settings.encoder and (settings.freeze_encoder or not checkpoint.all_in(folder)):
-            start_encoder(self.model, Path(settings.encoder), settings.freeze_encoder)
-        adapt.prepare(self.model, settings)
-        self.model.to(device).train()
+        self.sharded = settings.shard and world.size > 1
+        self.model = prepare_model(recipe, self.task.sizes, folder, world)
+        self.precision = autocast(device, settings)
+        loss = make_loss(self.task.loss, settings, device, self.task)
+        compiling = way_to_compile(settings, device)
+        self.backward = make_backward(
+            self.model, loss, world, compiling, self.precision, self.sharded
+        )
         self.optimizer = optim.OPTIMIZERS[settings.optimizer](self.model, settings)
-        self.progress, past = resume(folder, self.model, self.optimizer, device)
+        self.progress, past = resume(folder, self.model, self.optimizer, self.writers, device)
         # What the next batch goes on from: this rank's rows of it.
         self.past = tuple(tensor[self.own(len(tensor))] for tensor in past)
         self.counts = True  # whether the last share did
         if world.leads:
             trim_log(folder / "metrics.jsonl", self.progress.step)
 
-        self.precision = autocast(device, settings)
-        loss = make_loss(self.task.loss, settings, device, self.task)
-        compiling = way_to_compile(settings, device)
-        self.backward = make_backward(self.model, loss, world, compiling, self.precision)
         self.try_largest()
         tell("reckoning what a step takes")
         usual = one_batch(self.task, self.data["train"], self.plan.usual(), settings)
@@ -218,6 +215,12 @@ class Training:
 
     # Where it stands.
 
+    @property
+    def writers(self) -> World:
+        """Those who keep a checkpoint and go on from it together; each by itself where nothing is
+        cut."""
+        return self.world if self.sharded else self.world.alone
+
     def spent(self) -> float:
         """Seconds, with those before it was interrupted."""
         return time.perf_counter() - self.began
@@ -264,7 +267,8 @@ class Training:
         whole = self.world.count(share.parts())
         self.counts = share.counts
         nll, self.past = gradient(self.backward, share, whole, self.world, settings.accumulate)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip or float("inf"))
+        weights = self.model.parameters()
+        norm = full(nn.utils.clip_grad_norm_(weights, settings.clip or float("inf")))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=False)  # captured graphs write to the same memory
         self.progress.tokens += whole[0]
@@ -284,17 +288,20 @@ class Training:
             return
         self.window.check(self.world, self.at, self.optimizer)
         with optim.averaged(self.optimizer):
+            model = self.model
+            if self.sharded:  # rank 0 is to answer, and the others have no part in that
+                model = whole_model(self.recipe, self.task.sizes, model)
             scored = validate(
                 self.recipe,
                 self.task,
-                self.model,
+                model,
                 self.data.get("valid"),
                 self.world,
                 self.progress,
                 self.precision,
             )
             if scored is not None and scored.best and self.world.leads:
-                weights = adapt.merged(checkpoint.weights_of(self.model), self.settings)
+                weights = adapt.merged(checkpoint.weights_of(model), self.settings)
                 self.check()
                 checkpoint.write_weights(self.folder / BEST, weights)
         if scored is not None:
@@ -310,7 +317,7 @@ class Training:
         self.progress.seconds = self.spent()
         past = self.whole_past()
         self.check()
-        if self.world.leads:
+        if self.sharded or self.world.leads:
             tensors = {
                 "model": checkpoint.weights_of(self.model),
                 "optimizer": optim.state_of(self.model, self.optimizer),
@@ -318,7 +325,8 @@ class Training:
             if past:
                 tensors["past"] = {str(i): tensor for i, tensor in enumerate(past)}
             kept = dataclasses.asdict(self.progress)
-            checkpoint.save(self.folder, self.at, tensors, kept)
+            checkpoint.save(self.folder, self.at, tensors, kept, self.writers)
+        if self.world.leads:
             drop_old(self.folder, self.settings)
         yield record(self.log, Saved(self.at, str(self.folder / f"checkpoint-{self.at}")))
 
@@ -336,11 +344,13 @@ class Training:
     def finish(self, energy: cost.Energy) -> None:
         """Keep the weights that were chosen, and write down what they took."""
         self.check()
-        if not self.world.leads:
-            return
-        drop_old(self.folder, self.settings)  # killed after its last save, a run comes here at once
         with optim.averaged(self.optimizer):
-            weights = chosen_weights(self.folder, self.settings, self.model, self.progress)
+            weights = whole_on_first(checkpoint.weights_of(self.model), self.world)
+            if not self.world.leads:
+                return
+            # Killed after its last save, a run comes here at once.
+            drop_old(self.folder, self.settings)
+            weights = chosen_weights(self.folder, self.settings, weights, self.progress)
             weights = adapt.merged(weights, self.settings)
         flops = self.flops_a_token * self.progress.tokens
         name = device_name(self.device)
@@ -378,13 +388,18 @@ def shares(
 
 
 def resume(
-    folder: Path, model: Model, optimizer: torch.optim.Optimizer, device: torch.device
+    folder: Path,
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    world: World,
+    device: torch.device,
 ) -> tuple[Progress, tuple[Tensor, ...]]:
-    """Go on from the newest checkpoint, where there is one."""
+    """Go on from the newest checkpoint, where there is one; of what is cut, each of a `world` has
+    its rows."""
     found = checkpoint.all_in(folder)
     if not found:
         return Progress(), ()
-    tensors, state = checkpoint.load(found[-1])
+    tensors, state = checkpoint.load(found[-1], world)
     checkpoint.put_weights(model, tensors["model"], found[-1])
     optim.restore(model, optimizer, tensors["optimizer"])
     past = tensors.get("past", {})
@@ -404,7 +419,7 @@ def seed_everything(seed: int, step: int, rank: int) -> None:
 
 
 def chosen_weights(
-    folder: Path, settings: Settings, model: nn.Module, progress: Progress
+    folder: Path, settings: Settings, last_weights: dict[str, Tensor], progress: Progress
 ) -> dict[str, Tensor]:
     """The best on validation, the last, or the average of the last checkpoints."""
     if settings.keep == "average":
@@ -414,4 +429,4 @@ def chosen_weights(
         return checkpoint.average([folder / f"checkpoint-{s}/model.safetensors" for s in steps])
     if settings.keep == "best" and (folder / BEST).is_file():
         return checkpoint.read_tensors(folder / BEST)
-    return {name: weight.clone() for name, weight in checkpoint.weights_of(model).items()}
+    return {name: weight.clone() for name, weight in last_weights.items()}

@@ -27,6 +27,8 @@ MAY_CHANGE = {
     "train.tensorboard",
     "train.wandb",
     "train.accumulate",
+    "train.shard",
+    "train.checkpoint_activations",
     "train.patience",
     "train.watts",
     "train.grams_per_kwh",

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..model import Model
 from ..parts.output import Output
 from ..parts.position import LearnedPosition
+from .shard import as_cut, local, with_all_rows
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -185,14 +186,16 @@ class Muon(torch.optim.Optimizer):
             if weight.grad is not None:
                 shapes[weight.shape].append(weight)
         for shape, weights in shapes.items():
-            past = [self.state[weight]["momentum"] for weight in weights]
-            gradients = [weight.grad for weight in weights if weight.grad is not None]
+            past = [local(self.state[weight]["momentum"]) for weight in weights]
+            gradients = [local(weight.grad) for weight in weights if weight.grad is not None]
             torch._foreach_lerp_(past, gradients, 1 - self.momentum)
             ahead = torch.stack(torch._foreach_lerp(gradients, past, self.momentum)).flatten(2)
-            updates = orthogonal(ahead) * (0.2 * max(ahead.shape[1:]) ** 0.5)
+            updates = with_all_rows(orthogonal, ahead, weights[0])
+            updates = updates * (0.2 * max(shape[0], ahead.shape[2]) ** 0.5)
             updates = updates.unflatten(-1, shape[1:])
-            torch._foreach_mul_(weights, 1 - group["lr"] * self.decay)
-            torch._foreach_add_(weights, list((updates * -group["lr"]).unbind()))
+            rows = [local(weight) for weight in weights]
+            torch._foreach_mul_(rows, 1 - group["lr"] * self.decay)
+            torch._foreach_add_(rows, list((updates * -group["lr"]).unbind()))
 
 
 def orthogonal(x: Tensor, iterations: int = 5) -> Tensor:
@@ -235,4 +238,4 @@ def restore(model: Model, optimizer: torch.optim.Optimizer, tensors: dict[str, T
         name = model.earlier.get(name, name)
         # Step counts stay where the optimizer wants them: with the weights where it is fused.
         device = value.device if key == "count" else weights[name].device
-        optimizer.state[weights[name]][key] = value.to(device)
+        optimizer.state[weights[name]][key] = as_cut(value.to(device), weights[name])

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 
+from ..batch import Sizes
 from ..data.draws import Draws
 from ..data.examples import Data
 from ..data.read import Faults
 from ..errors import RunError
-from ..model import AnyBatch
+from ..model import AnyBatch, Model
 from ..tasks import TASKS, AnyTask
 from ..tasks.task import Adopts
+from . import adapt, checkpoint
+from .backward import checkpoint_blocks
 from .checkpoint import write_text
+from .distil import start_encoder, start_from
+from .distributed import World
 from .recipe import Recipe
 from .settings import Settings
+from .shard import birthplace, fill
 
 PARTS = ("train", "valid", "test")
 ANY_LENGTH = 10**9  # what is only scored may be as long as it likes
@@ -60,6 +67,36 @@ def prepare_part(
     return task.data(examples, cache, longest, faults)
 
 
+def prepare_model(recipe: Recipe, sizes: Sizes, folder: Path, world: World) -> Model:
+    """A model to train, with the weights that it begins with; one that is to be cut over ranks is
+    on rank 0's host alone until then."""
+    settings = recipe.train
+    sharded = settings.shard and world.size > 1
+    torch.manual_seed(settings.seed)
+    with birthplace(world) if sharded else nullcontext():
+        model = recipe.build(sizes)
+    origin = recipe.model_from or settings.teacher
+    if origin and not checkpoint.all_in(folder):
+        start_from(model, Path(origin), may_differ=not recipe.model_from)
+    # What is frozen stays so when a run goes on.
+    if settings.encoder and (settings.freeze_encoder or not checkpoint.all_in(folder)):
+        start_encoder(model, Path(settings.encoder), settings.freeze_encoder)
+    with birthplace(world) if sharded else nullcontext():
+        adapt.prepare(model, settings)
+    if settings.checkpoint_activations:
+        checkpoint_blocks(model)
+    return model.train() if sharded else model.to(world.device).train()
+
+
+def whole_model(recipe: Recipe, sizes: Sizes, model: Model) -> Model:
+    """A copy with all weights whole of a model that is cut; all ranks must ask."""
+    with torch.device("meta"):
+        copy = recipe.build(sizes)
+        adapt.prepare(copy, recipe.train)
+    fill(copy, model)
+    return copy
+
+
 def one_batch(task: AnyTask, data: Data, rows: object, settings: Settings) -> AnyBatch:
     """A batch to try or to count on."""
     count = len(rows)  # type: ignore[arg-type]
@@ -80,6 +117,8 @@ def notes_on(settings: Settings) -> list[str]:
 
 def way_to_compile(settings: Settings, device: torch.device) -> str:
     """Compiling takes half a minute, which a long training on a GPU earns back."""
+    if settings.checkpoint_activations:
+        return "off"  # a captured step has not been shown to draw the same dropout twice
     if settings.compile != "auto" or device.type != "cuda":
         return settings.compile
     return "full" if settings.steps * settings.batch_tokens >= 2 * 10**7 else "graph"

@@ -277,7 +277,7 @@ def find_weights(folder: Path) -> Path:
     """The model to use; of an unfinished run, the best or the latest that there is."""
     latest = [path / "model.safetensors" for path in checkpoint.all_in(folder)[-1:]]
     for path in (folder / "model.safetensors", folder / "best.safetensors", *latest):
-        if path.is_file():
+        if checkpoint.files_of(path):
             return path
     raise RunError(f"{folder}: there is no trained model here yet; go on with `regard train`.")
 
@@ -370,6 +370,16 @@ def check_fit(recipe: Recipe, model: Model) -> None:
     ):
         raise RecipeError(
             f"train.freeze, train.layer_decay: {recipe.model_kind} has no blocks to tell apart."
+        )
+    if train.checkpoint_activations and not model.stacks:
+        raise RecipeError(
+            f"train.checkpoint_activations: {recipe.model_kind} has no blocks that could be "
+            "computed again; set it to false."
+        )
+    if train.checkpoint_activations and train.compile in ("graph", "full"):
+        raise RecipeError(
+            "train.compile: blocks that are computed again are neither compiled nor captured; set "
+            "it to off."
         )
     if cut == "stream" and recipe.train.teacher:
         raise RecipeError(

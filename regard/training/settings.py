@@ -97,6 +97,12 @@ class Settings:
         Literal["auto", "float32", "bfloat16"],
         "of the products; auto: bfloat16 where the GPU has it",
     ] = "auto"
+    shard: Annotated[
+        bool, "on several ranks: each holds a part of weights, gradients and optimizer, not a copy"
+    ] = False
+    checkpoint_activations: Annotated[
+        bool, "keep of each block its input alone, and compute the rest again: less memory"
+    ] = False
     compile: Annotated[
         Literal["auto", "off", "graph", "full"],
         "graph: captured CUDA graphs, on one GPU; full: compiled blocks in them; auto: full where "

@@ -80,7 +80,7 @@ def test_two_ranks_give_one_ranks_gradient(tmp_path):
                     torch.testing.assert_close(found[key], value, rtol=bound, atol=bound)
 
 
-def run_ranks(count: int, command: list[str]) -> str:
+def run_ranks(count: int, command: list[str], *options: str) -> str:
     """A command under torchrun, on loopback."""
     root = str(Path(__file__).parents[2])
     env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -92,7 +92,7 @@ def run_ranks(count: int, command: list[str]) -> str:
         f"--nproc-per-node={count}",
     ]
     done = subprocess.run(
-        [*torchrun, *command], env=env, capture_output=True, text=True, timeout=110
+        [*torchrun, *options, *command], env=env, capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
