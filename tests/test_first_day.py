@@ -114,11 +114,11 @@ for words in {lines}:
 def test_what_is_not_installed_is_told_with_what_brings_it(main, toy, tmp_path):
     """In a process where those packages cannot be imported."""
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    (tmp_path / "a.csv").write_text("smiles,label\nCCO,1\n")
+    (tmp_path / "a.csv").write_text("smiles,label\nCCO,1.5\nCC,0.5\n")
     (tmp_path / "s.csv").write_text("audio,text\na.wav,one\n")
     (tmp_path / "a.wav").write_bytes(b"RIFF")
     here = (f"data.root={tmp_path}", "data.valid=", "data.test=")
-    run = "r"
+    run, columns = "r", ("task.label=label", "task.split=")
     main("train", toy.name, *LITTLE, "--run", run)
     wanted = {
         "serve": ["serve", run],
@@ -127,7 +127,7 @@ def test_what_is_not_installed_is_told_with_what_brings_it(main, toy, tmp_path):
         "tensorboard": ["train", toy.name, "train.tensorboard=true", "--run", "t"],
         "wandb": ["train", toy.name, "train.wandb=true", "--run", "w"],
         "parquet": ["train", "classify-demo", *here, "data.train=a.parquet"],
-        "molecules": ["train", "graph-esol", *here, "data.train=a.csv", "task.smiles=smiles"],
+        "molecules": ["train", "graph-esol", *here, "data.train=a.csv", *columns],
         "sound": ["train", "speech-digits", *here, "data.train=s.csv"],
     }
     lines = [*wanted.values(), ["doctor"]]
