@@ -103,7 +103,6 @@ def test_drop_a_sound_and_see_where_each_word_was_heard(page, heard):
     page.click("#go")
     expect(page.locator("#answer")).to_have_text(said)
     assert "-F 'audio=@003.ogg'" in page.text_content("#curl")
-    page.click("#look")
     page.wait_for_selector("[role=tab][data-view=sound]")
     expect(page.locator("#views table.heard img")).to_be_visible()
     rows = page.locator("#views table.heard canvas")
