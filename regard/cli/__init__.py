@@ -6,7 +6,7 @@ What needs torch is imported inside them, so that --help is instant.
 # In this order --help tells of them.
 # isort: off
 from .app import app, main
-from . import learn, answer, look, exchange
+from . import learn, answer, chat, prompt, look, exchange
 # isort: on
 
-__all__ = ["answer", "app", "exchange", "learn", "look", "main"]
+__all__ = ["answer", "app", "chat", "exchange", "learn", "look", "main", "prompt"]

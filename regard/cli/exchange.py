@@ -13,13 +13,16 @@ from .app import RunFolder, app, load_run
 
 @app.command("import")
 def import_(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a Hugging Face folder")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="a Hugging Face folder, or a .gguf file")
+    ],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder to make")],
 ) -> None:
-    """A Hugging Face folder as a run: to answer, to look into, or to train on from."""
-    from ..exchange import hf
+    """A Hugging Face folder or a GGUF file as a run: to answer, to look into, to train on from."""
+    from ..exchange import gguf, hf
 
-    print(f"{hf.read(folder, run)}: {run}")
+    read = gguf.read if source.suffix == ".gguf" else hf.read
+    print(f"{read(source, run)}: {run}")
 
 
 @app.command()

@@ -12,15 +12,18 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from .. import config as recipes
 from ..batch import Asked, Hidden, Ids, Label, Nothing, Permuted, Running
 from ..decode import Settings as Decode
 from ..errors import RunError
+from ..model import Model
 from ..tasks import TASKS, AnyTask
-from ..tasks.task import Embeds, HasText, Imports, Labels, Streams, WritesText
+from ..tasks.task import Chats, Embeds, HasText, Imports, Labels, Streams, WritesText
 from ..text import Frame, Text
+from ..text.chat import FILE as CHAT
 from ..training import checkpoint
 from ..training.folder import Hold, clear
 from ..training.recipe import Recipe, resolve
@@ -106,8 +109,7 @@ def read(folder: Path, run: Path) -> str:
     """
     if not folder.is_dir():
         raise RunError(f"{folder}: there must be a Hugging Face folder, but there is none.")
-    if run.exists() and (not run.is_dir() or any(run.iterdir())):
-        raise RunError(f"{run}: a run needs a folder of its own, but this one holds something.")
+    must_be_free(run)
     config = folders.read_config(folder)
     config |= {} if "model_type" in config else config_of(folder)
     if folders.find(folder, PREPROCESSOR.name) is not None:
@@ -132,6 +134,8 @@ def read(folder: Path, run: Path) -> str:
             f"{folder / 'config.json'}: each of {depth} blocks must have tensors, but there are "
             f"{len(shapes)} in all."
         )
+    if CHAT in TASKS[task_kind].keeps:
+        config["chat"] = vocabulary.read_chat(folder)
     texts = vocabulary.read(folder, kind, config) if "text" in recipe.sections else []
     task = make_task(recipe, texts, config, folder, shapes)
     with torch.device("meta"):
@@ -146,14 +150,27 @@ def read(folder: Path, run: Path) -> str:
     rules = rules_of(architecture, recipe.model, asked, set(tensors))
     model = recipe.build(task.sizes)
     checkpoint.put_weights(model, to_ours(rules, tensors, folder), folder)
+    return write_run(run, recipe, task, model, folder, config)
+
+
+def must_be_free(run: Path) -> None:
+    if run.exists() and (not run.is_dir() or any(run.iterdir())):
+        raise RunError(f"{run}: a run needs a folder of its own, but this one holds something.")
+
+
+def write_run(
+    run: Path, recipe: Recipe, task: AnyTask, model: Model, source: Path, config: Config
+) -> str:
+    """The run folder of what was read; a word on what it is."""
     count = sum(weight.numel() for weight in model.parameters())
     with whole_or_gone(run):
         task.save(run)
         checkpoint.write_text(run / "recipe.toml", recipes.write(imported_rows(recipe)))
         checkpoint.write_text(run / "config.json", recipe.config(task.sizes))
         checkpoint.write_weights(run / "model.safetensors", checkpoint.weights_of(model))
-        checkpoint.write_text(run / "README.md", card(run.name, folder.name, config, recipe, count))
-    return f"{config_class(config)} as a run for the task {task_kind}, {count:,} parameters"
+        checkpoint.write_text(run / "README.md", card(run.name, source, config, recipe, count))
+    kind = recipe.task_kind
+    return f"{config_class(config)} as a run for the task {kind}, {count:,} parameters"
 
 
 @contextmanager
@@ -264,16 +281,17 @@ def make_recipe(
     settings: object,
     sections: Mapping[str, dict[str, object]],
     more: dict[str, object],
+    where: str = "config.json",
 ) -> Recipe:
     """A recipe that says what was imported, as if it had been trained with it."""
     longest = vars(settings).get("positions", 512)
     said: dict[str, dict[str, object]] = {
         "task": {"kind": task, **more},
         "data": {"train": ""},
-        **sections,
         "model": {"kind": model, **vars(settings)},
         "train": {},
         "decode": {},
+        **sections,
     }
     fields = {field.name for field in dataclasses.fields(TASKS[task].Settings)}
     if "context" in fields:
@@ -281,9 +299,7 @@ def make_recipe(
     if model in ("transformer", "t5"):
         said["data"]["max_length"] = min(512, longest)
     given = {
-        section: {
-            k: recipes.Value(v, "imported", "config.json", Path.cwd()) for k, v in keys.items()
-        }
+        section: {k: recipes.Value(v, "imported", where, Path.cwd()) for k, v in keys.items()}
         for section, keys in said.items()
     }
     return resolve(name, given)
@@ -321,10 +337,11 @@ def labels_of(config: Config, folder: Path, most: int) -> list[str]:
     return labels
 
 
-def card(name: str, source: str, config: Config, recipe: Recipe, parameters: int) -> str:
+def card(name: str, source: Path, config: Config, recipe: Recipe, parameters: int) -> str:
+    what = "folder" if source.is_dir() else "file"
     return (
         f"# {name}\n\nA {recipe.model_kind} for the task `{recipe.task_kind}`, imported from the "
-        f"folder `{source}` ({config_class(config)}); {parameters:,} parameters.\n\n"
+        f"{what} `{source.name}` ({config_class(config)}); {parameters:,} parameters.\n\n"
         f"Train on from it: `regard train RECIPE model.from={name}`.\n"
     )
 
@@ -463,6 +480,10 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
         tokenizer = vocabulary.framed(text, single=bool(config.get("is_encoder_decoder")))
     elif task.begins:  # behind the end of another text
         tokenizer = vocabulary.placed(text, Frame([text.eos], [], [], []))
+    chat = task.chat if isinstance(task, Chats) else None
+    if chat is not None:  # there, whoever renders a template has its controls found in the text
+        tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        tokenizer.add_special_tokens([AddedToken(name, special=True) for name in text.controls])
     tokenizer.save(str(folder / "tokenizer.json"))
     roles = {"bos": text.bos, "eos": text.eos, "unk": text.unk, "pad": padding(run)}
     if run.recipe.model_kind == "bert":
@@ -476,6 +497,9 @@ def write_vocabulary(run: Run, folder: Path, config: Config, inputs: Sequence[st
         about["mask_token"] = {"__type": "AddedToken", **token}
     about |= {"model_max_length": run.model.longest or 10**9, "clean_up_tokenization_spaces": False}
     about["model_input_names"] = list(inputs)
+    if chat is not None:
+        checkpoint.write_text(folder / vocabulary.TEMPLATE, chat.format.template)
+        about |= {"bos_token": chat.format.bos} if chat.format.bos else {}
     checkpoint.write_text(folder / "tokenizer_config.json", json.dumps(about, indent=2) + "\n")
     if isinstance(task, WritesText):
         said = generation(run, config)

@@ -18,6 +18,7 @@ from tokenizers import (
 
 from ..errors import RunError
 from ..text import Frame, Text
+from ..text.chat import ChatFormat
 from ..text.learn import untyped
 from ..text.text import HOLES, check_numbers, read_tokenizer, readable
 from . import spiece
@@ -26,6 +27,7 @@ from .folder import LARGEST, find, read_bytes, read_json
 
 SENTINELS = [f"<extra_id_{i}>" for i in range(99, -1, -1)]  # T5's, behind the pieces
 MOMENTS = 1501  # that Whisper tells apart
+TEMPLATE = "chat_template.jinja"
 PADDED = HOLES  # rows that a table may have beyond its vocabulary, to be a round number
 
 
@@ -40,6 +42,30 @@ def read(folder: Path, kind: str, config: dict[str, object]) -> list[Text]:
                 return [checked(made, folder, config, rows) for made in make(folder, kind)]
     known = ", ".join(" with ".join(names) for names, _ in FILES)
     raise RunError(f"{folder}: there must be a vocabulary ({known}), but there is none.")
+
+
+def read_chat(folder: Path) -> ChatFormat | None:
+    """The chat template of a folder, and the entries that it may use; None where there is none."""
+    about, path = read_json(folder, "tokenizer_config.json"), find(folder, TEMPLATE)
+    template = about.get("chat_template")
+    if path is not None:
+        template = read_bytes(path).decode("utf-8", "replace")
+    elif isinstance(template, list):  # several, each with its name
+        named = {str(one.get("name")): one for one in template if isinstance(one, dict)}
+        template = named.get("default", {}).get("template")
+    if not isinstance(template, str):
+        return None
+    added = read_json(folder, "tokenizer.json").get("added_tokens") or []
+    controls = [token["content"] for token in added if token.get("special")]
+    bos, eos = (named_token(about.get(f"{role}_token")) for role in ("bos", "eos"))
+    known = dict.fromkeys([*controls, bos, eos])
+    return ChatFormat(template, [name for name in known if name], bos, eos)
+
+
+def named_token(value: object) -> str:
+    """A special as tokenizer_config.json has it: its name, or an object with it."""
+    name = value.get("content") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else ""
 
 
 def from_json(folder: Path, kind: str) -> list[Tokenizer]:
@@ -142,7 +168,9 @@ def checked(tokenizer: Tokenizer, folder: Path, config: dict[str, object], rows:
             f"{rows} (config.json), but has {have}."
         )
     check_numbers(tokenizer.get_vocab().values(), rows)
-    text = Text(filled(tokenizer, rows))
+    chat = config.get("chat")
+    own = (chat.eos, chat.controls) if isinstance(chat, ChatFormat) else ()
+    text = Text(filled(tokenizer, rows), *own)
     end = config.get("eos_token_id")
     ends = end if isinstance(end, list) else [end]
     if text.eos < 0:

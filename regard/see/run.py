@@ -19,6 +19,7 @@ from . import heads as looking
 from . import layers as hierarchy
 from . import meaning as meanings
 from . import probe as probes
+from . import prompt as prompts
 from .ablate import ablate
 
 
@@ -55,6 +56,22 @@ class Run(runs.Run):
     ) -> probes.Probed:
         """What a linear classifier reads off the vectors of each layer, of a recipe's labels."""
         return probes.probe(self, recipe, *overrides, examples=examples, on=on)
+
+    def prompt(
+        self,
+        table: str | Path,
+        *overrides: str,
+        shots: Sequence[int] = (0, 1, 4),
+        examples: int = 200,
+        seed: int = 0,
+        chat: bool = False,
+        on_progress: Callable[[int, int], object] = lambda done, whole: None,
+    ) -> prompts.Prompted:
+        """How well labels of a table's rows are told in words, with so many examples shown."""
+        return prompts.prompt(
+            self, table, *overrides, shots=shots, examples=examples, seed=seed, chat=chat,
+            on_progress=on_progress,
+        )  # fmt: skip
 
     def heads(self, texts: Sequence[str | Sentence], examples: int = 0) -> looking.Heads:
         """What every head looks at in texts; with examples of the validation data, what the metric

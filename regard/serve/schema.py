@@ -87,6 +87,65 @@ class Completion(Strict):
     user: Text | None = None
 
 
+class TextPart(Strict):
+    """A part of what a message says."""
+
+    type: Literal["text"] = "text"
+    text: Text
+
+
+class Message(Strict):
+    """What somebody says in a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)]
+    name: Name | None = None
+
+    @property
+    def said(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
+class TextFormat(Strict):
+    """Plain text: what is said is in no other form."""
+
+    type: Literal["text"] = "text"
+
+
+class ChatCompletion(Strict):
+    """A conversation, to be answered."""
+
+    model: Name | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=1000, fail_fast=True)] = (
+        Field(examples=[[{"role": "user", "content": "What is the capital of France?"}]])
+    )
+    max_completion_tokens: Count | None = Field(
+        None, description="where nothing is said, as the run's recipe has it"
+    )
+    max_tokens: Count | None = Field(None, description="its older name")
+    temperature: Annotated[float, Ge(0), Le(100)] | None = Field(
+        None, description="0: greedy; where nothing is said, as the run's recipe has it"
+    )
+    top_p: Annotated[float, Gt(0), Le(1)] | None = None
+    top_k: Annotated[int, Ge(0), Le(2**31 - 1)] | None = None
+    min_p: Annotated[float, Ge(0), Le(1)] | None = None
+    n: Count = 1
+    stream: bool = False
+    stream_options: dict[str, object] | None = None
+    logprobs: bool = False
+    top_logprobs: Annotated[int, Ge(0), Le(20)] | None = None
+    stop: Text | Annotated[Texts, Field(max_length=16)] | None = None
+    seed: Seed | None = Field(None, description="where nothing is said, a new one, which is told")
+    repetition_penalty: Annotated[float, Ge(0.01), Le(100)] | None = None
+    presence_penalty: Literal[0] | Annotated[float, Ge(0), Le(0)] | None = None
+    frequency_penalty: Literal[0] | Annotated[float, Ge(0), Le(0)] | None = None
+    logit_bias: Annotated[dict[str, object], Field(max_length=0)] | None = None
+    response_format: TextFormat | None = None
+    user: Text | None = None
+
+
 class Embedding(Strict):
     """Texts to be made vectors."""
 

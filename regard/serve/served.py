@@ -21,7 +21,7 @@ from ..decode.engine import Done, Engine, Request, Token
 from ..errors import InputError
 from ..see.run import Run
 from ..tasks.growing import Growing
-from ..tasks.task import TakesTurns, WritesText
+from ..tasks.task import Chats, TakesTurns, WritesText
 from ..tasks.writer import as_prompt
 from ..tasks.writing import GREEDY
 from ..text import Text
@@ -60,6 +60,7 @@ class ServedRun:
         self.kind = run.recipe.task_kind
         self.writer = run.task if isinstance(run.task, WritesText) else None
         self.writes_on = self.writer is not None and self.writer.writes_on
+        self.chat = run.task.chat if isinstance(run.task, Chats) else None
         self.engine = Engine(
             run.model,
             as_prompt if self.writes_on else None,
@@ -96,6 +97,7 @@ class ServedRun:
             "gives": {"kind": self.task.gives.kind, "labels": list(self.task.gives.labels)},
             "gets": self.task.gets,
             "continues": self.writes_on,
+            "chat": self.chat is not None,
             "streams": self.writes and not self.task.gives.from_file,
             "attends": bool(self.run.model.looks),
             "explains": bool(self.run.model.looks) and self.task.looks_at_answer,

@@ -35,7 +35,7 @@ class Growing:
         if self.ended:
             return ""
         self.total += score
-        if token == self.text.eos:
+        if token in self.text.ends:
             self.ended = True
             return self.finish()
         self.new.append(token)

@@ -23,6 +23,8 @@ from ..errors import DataError, InputError
 from ..model import Model
 from ..text import PAD, Text, learn
 from ..text import Settings as TextSettings
+from ..text.chat import FILE as CHAT
+from ..text.chat import Chat, ChatFormat
 from .task import Axis, Measured, Rng, Scores, Sections
 from .writer import ContinuationTask
 
@@ -56,14 +58,22 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
     metric, higher_is_better = "perplexity", False
     unit = "token"
     wanted = "text"
+    keeps: ClassVar[tuple[str, ...]] = ("tokenizer.json", CHAT)
     asks: ClassVar[type[Tensors]] = Running  # what a model must be able to read
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "train": {"smoothing": 0.0},
         "decode": {"kind": "sample"},
     }
 
-    def __init__(self, settings: LanguageSettings, text: Text, kind: str = "") -> None:
+    def __init__(
+        self,
+        settings: LanguageSettings,
+        text: Text,
+        kind: str = "",
+        chat_format: ChatFormat | None = None,
+    ) -> None:
         self.settings, self.text, self.kind = settings, text, kind
+        self.chat = None if chat_format is None else Chat(chat_format, text)
         self.lines = settings.lines
         self.begins = settings.lines or settings.cut == "documents"
 
@@ -88,7 +98,25 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
 
     @classmethod
     def load(cls, settings: LanguageSettings, sections: Sections, folder: Path) -> Self:
-        return cls(settings, Text.load(folder / "tokenizer.json"), unit_of(sections["text"]))
+        chat_format = ChatFormat.load(folder)
+        own = () if chat_format is None else (chat_format.eos, chat_format.controls)
+        text = Text.load(folder / "tokenizer.json", *own)
+        return cls(settings, text, unit_of(sections["text"]), chat_format)
+
+    @classmethod
+    def imported(
+        cls,
+        settings: LanguageSettings,
+        sections: Sections,
+        texts: Sequence[Text],
+        labels: list[str],
+        config: Mapping[str, Any],
+    ) -> Self:
+        return cls(settings, texts[0], chat_format=config.get("chat"))
+
+    def artefacts(self) -> Mapping[str, str]:
+        chat = {} if self.chat is None else {CHAT: self.chat.format.json()}
+        return {**super().artefacts(), **chat}
 
     @property
     def sizes(self) -> Sizes:

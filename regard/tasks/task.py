@@ -25,6 +25,7 @@ from ..decode import Settings as Decode
 from ..errors import RunError
 from ..model import AnyBatch, Model
 from ..text import Text
+from ..text.chat import Chat
 from .form import Form
 from .prediction import Prediction
 
@@ -405,4 +406,15 @@ class Streams(WritesText, Protocol):
     def slides(self, line: str, model: Model, decode: Decode) -> bool:
         """Whether the beginning of the text will be forgotten."""
 
+    def stream_ids(
+        self, model: Model, ids: Sequence[int], decode: Decode, draft: Model | None = None
+    ) -> Iterator[str]: ...
+
     def logprobs(self, model: Model, line: str) -> list[tuple[str, float | None]]: ...
+
+
+@runtime_checkable
+class Chats(Streams, Protocol):
+    """It may have been taught to converse: then it has a template for that."""
+
+    chat: Chat | None

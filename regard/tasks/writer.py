@@ -206,7 +206,12 @@ class ContinuationTask(OneVocabulary[S, R, P]):
         self, model: Model, line: str, decode: Decode, draft: Model | None = None
     ) -> Iterator[str]:
         """The continuation as it is written, in pieces of text; nothing of a stop text is shown."""
-        ids = self.read_input(model, line, decode, 0)
+        yield from self.stream_ids(model, self.read_input(model, line, decode, 0), decode, draft)
+
+    def stream_ids(
+        self, model: Model, ids: Sequence[int], decode: Decode, draft: Model | None = None
+    ) -> Iterator[str]:
+        """The same behind tokens that are known already."""
         text = Growing(self.text, ids, decode.stop)
         yield from filter(None, self.grow(text, model, ids, decode, draft))
 

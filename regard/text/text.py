@@ -26,6 +26,8 @@ SPELLINGS = {
     "unk": ("<unk>", "[UNK]"),
     "mask": ("<mask>", "[MASK]"),
 }
+# What ends a turn of a conversation, beside what ends a text.
+TURNS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>")
 SPACE = "▁"  # how a space is written inside a token
 DEEPEST = 100  # levels of a tokenizer file; real ones have about ten
 HOLES = 128  # numbers below its highest that a vocabulary may leave out
@@ -95,7 +97,9 @@ class Text:
 
     note: str = ""  # what whoever had it learned should know
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, end: str = "", controls: Sequence[str] = ()) -> None:
+        """`controls`: entries that are no text, such as those that tell whose turn it is; `end`:
+        which of them ends a text, where it is not the usual one."""
         self.tokenizer = tokenizer
         self.size = tokenizer.get_vocab_size()
         if tokenizer.token_to_id(SPECIALS[EOS]) == EOS:  # ours
@@ -106,7 +110,13 @@ class Text:
             self.pad, self.bos, self.eos, self.unk, self.mask = map(self._find, SPELLINGS)
             # Marian and T5 begin what they write with padding.
             self.bos = self.pad if self.bos < 0 else self.bos
-        roles = (self.pad, self.bos, self.eos, self.unk, self.mask)
+        self.controls = {name: self._control(name) for name in controls}
+        if end:
+            self.eos = self._control(end)
+        if controls:  # text that spells one stays text
+            tokenizer.encode_special_tokens = True
+        self.ends = {self.eos, *(i for name, i in self.controls.items() if name in TURNS)}
+        roles = (self.pad, self.bos, self.eos, self.unk, self.mask, *self.controls.values())
         self.specials = {role for role in roles if role >= 0}
 
     def _find(self, role: str) -> int:
@@ -116,12 +126,18 @@ class Text:
         ids = (self.tokenizer.token_to_id(name) for name in names)
         return next((i for i in ids if i is not None), -1)
 
+    def _control(self, name: str) -> int:
+        number: int | None = self.tokenizer.token_to_id(name)
+        if number is None:
+            raise RunError(f"the vocabulary must have an entry '{name}', but has none.")
+        return number
+
     @classmethod
-    def load(cls, path: Path) -> Text:
+    def load(cls, path: Path, end: str = "", controls: Sequence[str] = ()) -> Text:
         if not path.is_file():
             raise RunError(f"{path}: the vocabulary is missing; the run folder is not complete.")
         with readable(f"{path}: not a readable tokenizer file"):
-            text = cls(read_tokenizer(path))
+            text = cls(read_tokenizer(path), end, controls)
             if text.tokenizer.post_processor is not None:  # its rules may be somebody else's
                 check_numbers((i for part in text.frame for i in part), text.size)
             return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ from ..model import Model, Solves
 from ..models import MODELS
 from ..parts.packed import pack
 from ..tasks import TASKS, AnyTask, Prediction
-from ..tasks.task import Fuses, Streams
+from ..tasks.task import Chats, Fuses, Streams
+from ..text.chat import Chat, Message
 from . import adapt, checkpoint
 from .checkpoint import write_text
 from .distil import weights_of_run
@@ -118,6 +120,41 @@ class Run:
         if not isinstance(self.task, Streams):
             raise InputError("only a language model writes on; this run answers with `predict`.")
         yield from self.task.stream(self.model, prompt, self.recipe.decode, self.draft)
+
+    @property
+    def template(self) -> Chat:
+        """How this run converses."""
+        chat = self.task.chat if isinstance(self.task, Chats) else None
+        if chat is None:
+            raise InputError(
+                f"{self.folder}: a run must have a chat template to converse, but this one has "
+                "none; `regard predict` asks it."
+            )
+        return chat
+
+    @property
+    def room(self) -> float:
+        """Tokens that a conversation may have, so that its answer can be placed behind it."""
+        most = self.model.longest or math.inf
+        return most + 1 - self.recipe.decode.max_new_tokens
+
+    def chat(self, messages: str | Sequence[Message]) -> str:
+        """The answer to a conversation, or to one message of a user."""
+        return "".join(self.chat_stream(messages))
+
+    def chat_stream(self, messages: str | Sequence[Message]) -> Iterator[str]:
+        """The answer in pieces, as they are written."""
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        ids = self.template.ids(messages)
+        if len(ids) > self.room:
+            raise InputError(
+                f"messages: with {self.recipe.decode.max_new_tokens} new tokens they may have "
+                f"{self.room} tokens, but have {len(ids)}; shorten them, or lower "
+                "decode.max_new_tokens."
+            )
+        assert isinstance(self.task, Chats)
+        yield from self.task.stream_ids(self.model, ids, self.recipe.decode, self.draft)
 
     def logprobs(self, text: str) -> list[tuple[str, float | None]]:
         """Each token of a text with its log-probability; the first may have none."""

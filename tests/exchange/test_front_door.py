@@ -15,9 +15,10 @@ import regard
 from regard.batch import Batch, Nothing
 from regard.exchange import WRITERS
 from regard.exchange.hf import read, texts_of
-from tests.exchange import folders
+from tests.exchange import folders, gguf_files
 from tests.exchange.alike import NEAR, written_alike
 from tests.exchange.folders import sentences
+from tests.exchange.gguf_files import CONTROLS, TEMPLATE
 from tests.exchange.test_folders import MINILM
 from tests.toys import tokens
 
@@ -428,3 +429,24 @@ def test_transformers_writes_what_we_write(written):
         odd = [i for i, own in enumerate(wanted) if plain[i] and own != texts[i]]
         assert len(odd) < 2, (texts, wanted)
     written_alike(run, given, rows)
+
+
+def test_a_chat_template_goes_in_and_out(tmp_path):
+    """Both libraries read the same ids from a conversation, however often it went to and fro."""
+    theirs = hf.PreTrainedTokenizerFast(
+        tokenizer_object=folders.bytes_bpe(CONTROLS), bos_token=CONTROLS[0], eos_token=CONTROLS[2]
+    )
+    theirs.chat_template = TEMPLATE
+    theirs.save_pretrained(tmp_path / "in")
+    model = gguf_files.llama(vocab_size=len(theirs), eos_token_id=2)
+    model.save_pretrained(tmp_path / "in")
+    run = imported(tmp_path, *GREEDY)
+    WRITERS["hf"](run, tmp_path / "out")
+    read(tmp_path / "out", tmp_path / "again")
+    again = regard.load(tmp_path / "again", *GREEDY)
+    messages = [{"role": "user", "content": "sees the cat 🙂"}]
+    ids = theirs.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    there = hf.AutoTokenizer.from_pretrained(tmp_path / "out")
+    said = there.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    assert run.template.ids(messages) == again.template.ids(messages) == said == ids
+    assert run.chat(messages) == again.chat(messages)
