@@ -3,6 +3,7 @@
 
 import { clearAnswer, compare, forget, predict, stream } from "./answer.js";
 import { askJson, key } from "./api.js";
+import { clearChat, converse } from "./chat.js";
 import { curl, python } from "./code.js";
 import { manner, parameters, request, settle, knobs } from "./decoding.js";
 import { inspect, showFields } from "./deeper.js";
@@ -21,7 +22,7 @@ let offered = []; // examples of the run's own data
 let answered = null; // what the answer on show was given to, and its text
 const run = () => runs.find(one => one.id === $("run").value);
 const input = () => form.value();
-const fail = text => { $("error").textContent = text; };
+const fail = text => { for (const name of ["error", "chat-error"]) $(name).textContent = text; };
 
 function keep(patch) {
   state = { ...state, ...patch };
@@ -34,7 +35,7 @@ async function during(work) {
   running?.abort();
   const mine = running = new AbortController();
   fail("");
-  $("stop").disabled = false;
+  for (const name of ["stop", "hush"]) $(name).disabled = false;
   document.body.classList.add("busy");
   try {
     await work(mine.signal);
@@ -43,7 +44,7 @@ async function during(work) {
   }
   if (running === mine) {
     running = null;
-    $("stop").disabled = true;
+    for (const name of ["stop", "hush"]) $(name).disabled = true;
     document.body.classList.remove("busy");
   }
 }
@@ -157,6 +158,22 @@ function offer(examples) {
   } }, label(example, at))));
 }
 
+// Conversing, with a run that was taught to
+
+const chats = () => Boolean(run()?.chat) && state.mode !== "text";
+
+function showMode() {
+  $("mode").hidden = !run()?.chat;
+  $("mode").textContent = chats() ? "Look inside" : "Chat";
+  $("conversation").hidden = !chats();
+  document.querySelector("main").hidden = chats();
+}
+
+const speak = event => {
+  event.preventDefault();
+  during(signal => converse(run().id, signal));
+};
+
 let choosing = 0;
 
 /** The form follows the run's task; where nothing is said yet, its first example is answered. */
@@ -179,7 +196,9 @@ async function chosen() {
   $("read-as").hidden = true;
   $("training").hidden = true;
   write();
-  if (!one) return;
+  clearChat();
+  showMode();
+  if (!one || chats()) return;
   $("views").replaceChildren(make("p.hint", {}, one.attends ? "What it looks at is drawn here." : "This run has no attention to look into. How it was trained:"));
   if (!one.attends) drawTraining($("views").appendChild(make("div")), one.id).catch(fault => fail(fault.message));
   if (form.filled()) respond(); // a permalink
@@ -214,8 +233,16 @@ $("key").addEventListener("change", () => { key.value = $("key").value; start();
 $("run").addEventListener("change", changed);
 $("form").addEventListener("input", event => { if (event.target.id !== "live") typed(); });
 $("form").addEventListener("submit", event => { event.preventDefault(); respond(); });
+$("mode").addEventListener("click", () => {
+  keep({ mode: chats() ? "text" : undefined });
+  chosen();
+});
+$("talking").addEventListener("submit", speak);
+$("say").addEventListener("keydown", event => { if (event.key === "Enter" && !event.shiftKey) speak(event); });
+$("hush").addEventListener("click", () => running?.abort());
+$("anew").addEventListener("click", () => { running?.abort(); clearChat(); $("say").focus(); });
 addEventListener("keydown", event => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); respond(); }
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !chats()) { event.preventDefault(); respond(); }
   if (event.key === "Escape") running?.abort();
 });
 addEventListener("paste", event => form?.paste?.(event.clipboardData.items));
