@@ -52,6 +52,8 @@ def main(folder: str, out: Path = SCREENS) -> None:
         page.click("#theme")
         page.click("[role=tab][data-view=story]")
         page.click("[data-stage=mix]")
+        page.wait_for_selector("#views .mixed .strip i:nth-child(9)")
+        page.select_option("[data-key=query]", "1")
         save(page, out / "story.png")
         page.click("[role=tab][data-view=generation]")
         save(page, out / "generation.png")

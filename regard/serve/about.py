@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from ..data.examples import Examples
 from ..data.read import parse_json
+from ..data.running import Piece
 from ..errors import RegardError
 from ..see.run import Run
 
@@ -41,16 +42,27 @@ def candidates(run: Run, data: Examples[Any]) -> Iterator[tuple[object, str, int
     """Examples from all over the data: the input, what is wanted, how far from easily read."""
     form = run.task.gives
     for number in range(0, len(data), max(1, len(data) // LOOKED_AT)):
-        row = data[number]
         if form.from_file:
+            row = data[number]
             if len(row.content) <= LARGEST:
                 name, kind = FILES[form.kind]
                 content = shown(row.content) if form.kind == "picture" else row.content
                 sent = f"{kind};base64,{base64.b64encode(content).decode()}"
                 yield {name: sent}, wanted(row), len(row.content) if form.kind == "sound" else 0
-        elif typed := run.task.example(cast(Examples[Any], [row]), run.model.longest):
-            far = abs(len(typed.split()) - WORDS) if form.kind == "text" else len(typed)
-            yield typed, wanted(row), far
+            continue
+        for row in cut(data[number]):
+            if typed := run.task.example(cast(Examples[Any], [row]), run.model.longest):
+                far = abs(len(typed.split()) - WORDS) if form.kind == "text" else len(typed)
+                yield typed, wanted(row), far
+
+
+def cut(row: Any) -> list[Any]:
+    """Running text as several examples, each beginning at a line; another example as it is."""
+    lines = row.text.split("\n") if isinstance(row, Piece) else []
+    if len(lines) < COUNT:
+        return [row]
+    starts = [len(lines) * part // COUNT for part in range(COUNT)]
+    return [row._replace(text="\n".join(lines[start:])) for start in starts]
 
 
 def shown(picture: bytes) -> bytes:

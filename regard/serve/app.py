@@ -90,12 +90,14 @@ def state_routes(runs: Runs) -> APIRouter:
 
     @router.get("/health")
     async def health(request: Request) -> dict[str, Any]:
+        """Whether the server is well, and which runs it serves."""
         status = {"status": "stopping" if runs.stopping.is_set() else "ok"}
         # What is served is told to those who have the key.
         return {**status, "models": list(runs.by_name)} if request.scope["keyed"] else status
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def counted() -> str:
+        """Counts for Prometheus: requests, and what each run has to do."""
         return runs.metrics.text({one.name: one.engine.load for one in runs.hosted})
 
     return router
@@ -108,6 +110,7 @@ def page_routes(runs: Runs) -> APIRouter:
 
     @router.get("/", response_class=HTMLResponse)
     async def page() -> Response:
+        """The page."""
         return FileResponse(PAGE / "index.html", media_type="text/html")
 
     @router.get("/page/{name}", include_in_schema=False)
@@ -144,6 +147,7 @@ def openai_routes(runs: Runs) -> APIRouter:
 
     @router.get("/models")
     async def models() -> dict[str, object]:
+        """The runs: what each is, what it is given, what it answers with."""
         return {"object": "list", "data": [one.about() for one in runs.hosted]}
 
     @router.post("/completions")

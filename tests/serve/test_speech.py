@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 import tarfile
 
 import numpy as np
@@ -119,7 +120,7 @@ def test_the_microphone_is_heard(page, heard):
     expect(page.locator("#record")).to_have_text("stop")
     page.wait_for_timeout(1500)
     page.click("#record")
-    expect(page.locator("#heard")).to_be_visible()
+    expect(page.locator("#heard")).to_have_attribute("src", re.compile("^data:audio/wav"))
     content = base64.b64decode(page.locator("#heard").get_attribute("src").partition(",")[2])
     recorded, rate = soundfile.read(io.BytesIO(content))
     assert rate == 16000 and 0.5 < len(recorded) / rate < 4 and np.abs(recorded).max() > 0.01

@@ -107,7 +107,7 @@ export function storyView(page) {
     make("p.telling", { "aria-live": "polite" }, telling(stage, sums, look, t)),
     make("div.controls", {}, pick,
       make("button", { type: "button", "data-key": "back", disabled: at === 0, onclick: () => go(at - 1) }, "← back"),
-      make("button.first", { type: "button", "data-key": "on", disabled: at === STAGES.length - 1, onclick: () => go(at + 1) }, "on →")),
+      make("button.first", { type: "button", "data-key": "on", disabled: at === STAGES.length - 1, onclick: () => go(at + 1) }, "next →")),
     sums.query ? make("p.query", {}, make("b", {}, `query of ${quote(look.rows[t])}`), strip(sums.query, largest([sums.query]), `query of ${word(look.rows[t])}`)) : null,
     table(heads(stage, sums), rows(stage, sums, look), ".told"),
     at === 4 && sums.mixed ? make("p.query.mixed", {}, make("b", {}, `what ${quote(look.rows[t])} receives`),

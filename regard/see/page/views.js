@@ -147,7 +147,8 @@ export function show(container, data, state = {}, onState = () => {}, { linked =
     }
     const beside = picking(page, kinds), room = container.clientWidth - (beside && container.clientWidth > rem(44) ? rem(14) : 0);
     page.room = Math.max(rem(18), room);
-    if (!OF_NO_HEAD.includes(page.view)) connect(page);
+    if (OF_NO_HEAD.includes(page.view)) page.link.use(null, null);
+    else connect(page);
     const view = make("div.view", { role: "tabpanel", "aria-label": VIEWS[page.view].title }, VIEWS[page.view].draw(page));
     container.replaceChildren(bar, make(`div.drawing${beside ? ".beside" : ""}`, {}, beside, make("div.shown", {}, view)), said);
     if (OF_NO_HEAD.includes(page.view)) page.say("");

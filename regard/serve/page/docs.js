@@ -7,7 +7,7 @@ import "./theme.js";
 /** A field's type in words. */
 function kind(field, all) {
   if (field.$ref) return kind(all[field.$ref.split("/").at(-1)], all);
-  if (field.anyOf) return [...new Set(field.anyOf.map(one => kind(one, all)))].join(" or ");
+  if (field.anyOf) return [...new Set(field.anyOf.filter(one => one.type !== "null").map(one => kind(one, all)))].join(" or ") || "nothing";
   if (field.enum) return field.enum.map(value => JSON.stringify(value)).join(" or ");
   if (field.const !== undefined) return JSON.stringify(field.const);
   if (field.type === "array") return `a list of ${field.items ? kind(field.items, all) : "anything"}`;
@@ -17,7 +17,7 @@ function kind(field, all) {
 function fields(body, all) {
   const rows = Object.entries(body?.properties ?? {}).map(([name, field]) => make("tr", {},
     make("th", { scope: "row" }, make("code", {}, name), body.required?.includes(name) ? " (needed)" : ""),
-    make("td", {}, kind(field, all)), make("td.text", {}, [field.description, field.default !== undefined && field.default !== null ? `usually ${JSON.stringify(field.default)}` : ""].filter(Boolean).join("; "))));
+    make("td.text", {}, kind(field, all)), make("td.text", {}, [field.description, field.default !== undefined && field.default !== null ? `usually ${JSON.stringify(field.default)}` : ""].filter(Boolean).join("; "))));
   return rows.length ? make("div.scroll", {}, make("table.numbers.wide", {}, make("tbody", {}, rows))) : null;
 }
 
