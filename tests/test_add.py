@@ -80,7 +80,7 @@ def run(house, *command):
 def test_a_new_kind_of_thing_costs_what_the_page_says(house):
     _, made, changed = house
     assert made == {"regard/data/series.py", "regard/tasks/series.py", "series.toml"}
-    views, doors = "regard/see/page/views.js", "regard/models/door.py"
+    views, doors = "regard/see/page/tokens.js", "regard/models/door.py"
     assert changed == {"regard/batch.py", "regard/tasks/__init__.py", views, doors}
 
 

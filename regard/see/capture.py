@@ -39,9 +39,13 @@ class Look:
     weights: NDArray[np.float32]  # (H, T, S)
     scores: NDArray[np.float32] | None = None  # before the softmax, -inf where none may look
     scale: float | None = None  # that a dot product was multiplied by
-    values: NDArray[np.float32] | None = None  # (H, S, 4) the first numbers of what is mixed
+    queries: NDArray[np.float32] | None = None  # (H, T, K) what scores are products of
+    keys: NDArray[np.float32] | None = None  # (H, S, K)
+    values: NDArray[np.float32] | None = None  # (H, S, K) what is mixed; else its first 4 numbers
     row_kind: str = "words"  # what rows and columns stand for, by which they are drawn
     column_kind: str = "words"
+    row_side: str = ""  # which text they are of: source, inputs, outputs
+    column_side: str = ""
     row_shape: tuple[int, ...] = ()  # where they lie in several dimensions
     column_shape: tuple[int, ...] = ()
 
@@ -92,7 +96,7 @@ class AttentionReport:
         looks = []
         for look in self.looks:
             one = {k: v for k, v in vars(look).items() if v is not None}
-            for name in ("weights", "scores", "values"):
+            for name in ("weights", "scores", "queries", "keys", "values"):
                 if name in one:
                     one[name] = plain(np.round(one[name].astype(float), 4))
             looks.append(one)
@@ -143,6 +147,7 @@ def look(
     heads: Sequence[int] | None = None,
     most: int = MOST,
     decode: Decode | None = None,
+    vectors: bool = True,
 ) -> AttentionReport:
     """Answer an input (or take the answer given), and look at the pass that gives it."""
     decode = decode or run.recipe.decode
@@ -185,7 +190,9 @@ def look(
             told if isinstance(told, list) else [("", *told)], calls, strict=True
         ):
             end = f".{label}" if label else ""
-            more = inside(parts[name].score, heard[name], heads) if name in heard else {}
+            more: dict[str, Any] = {}
+            if name in heard:
+                more = inside(parts[name].score, heard[name], heads, vectors)
             steps = Axis([str(step + 1) for step in range(weights.shape[2])], "steps")
             # Rows are the model's own where no task names them.
             down = sides.get(rows, steps).spaced(weights.shape[2])
@@ -195,6 +202,7 @@ def look(
             one = Look(name + end, kind + end, layer, down.names, across.names, found)
             drawn = replace(one, row_kind=down.kind, row_shape=down.shape)
             drawn = replace(drawn, column_kind=across.kind, column_shape=across.shape)
+            drawn = replace(drawn, row_side=rows, column_side=columns)
             looks.append(replace(drawn, **more))
     written: dict[str, object] | None = None
     if isinstance(run.task, WritesText):
@@ -226,12 +234,16 @@ def plain(numbers: NDArray[np.float64]) -> list[object]:
 FEW = 20_000  # scores of one attention that are told beside its weights
 
 
-def inside(score: object, inputs: tuple[Any, ...], heads: Sequence[int] | None) -> dict[str, Any]:
-    """The numbers behind the weights of a dot product: scores, scale, and what is mixed."""
+def inside(
+    score: object, inputs: tuple[Any, ...], heads: Sequence[int] | None, vectors: bool
+) -> dict[str, Any]:
+    """The numbers behind the weights of a dot product: scores, scale, and what is mixed; with
+    `vectors` also what the scores are products of, where that is not too much."""
     given = dict(zip(("q", "k", "v", "mask", "bias", "causal"), inputs, strict=False))
     q, k, v = (given[name][:1].float() for name in ("q", "k", "v"))
     share = q.shape[1] // k.shape[1]
-    if q.shape[1] * q.shape[2] * k.shape[2] > FEW or not isinstance(score, Dot):
+    picked = list(heads) if heads is not None else list(range(q.shape[1]))
+    if len(picked) * q.shape[2] * k.shape[2] > FEW or not isinstance(score, Dot):
         return {}
     k, v = (x.repeat_interleave(share, 1) for x in (k, v))
     scores = (q @ k.mT) * score.scale
@@ -242,8 +254,12 @@ def inside(score: object, inputs: tuple[Any, ...], heads: Sequence[int] | None) 
         mask = masks.both(mask, masks.causal(q.shape[2], k.shape[2], q.device))
     if mask is not None:
         scores = scores.masked_fill(~mask[:1], float("-inf"))
-    picked = list(heads) if heads is not None else list(range(q.shape[1]))
-    found = {"scores": scores[0, picked].cpu().numpy(), "values": v[0, picked, :, :4].cpu().numpy()}
+    found = {"scores": scores[0, picked].cpu().numpy()}
+    if vectors and len(picked) * (q.shape[2] + 2 * k.shape[2]) * k.shape[3] <= FEW:
+        found |= {"queries": q[0, picked].cpu().numpy(), "keys": k[0, picked].cpu().numpy()}
+        found |= {"values": v[0, picked].cpu().numpy()}
+    else:
+        found["values"] = v[0, picked, :, :4].cpu().numpy()
     # With a bias added, a score is not the product times the scale any more.
     return found if given.get("bias") is not None else {**found, "scale": score.scale}
 

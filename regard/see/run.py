@@ -38,9 +38,10 @@ class Run(runs.Run):
         heads: Sequence[int] | None = None,
         most: int = capture.MOST,
         decode: Decode | None = None,
+        vectors: bool = True,
     ) -> capture.AttentionReport:
         """What attends to what while this input is answered; in all layers and heads, or some."""
-        return capture.look(self, source, target, layers, heads, most, decode)
+        return capture.look(self, source, target, layers, heads, most, decode, vectors)
 
     def field(self, source: object, token: str | int, threshold: float = 0.1) -> fields.Field:
         """What a token of an input depends on, layer by layer: its receptive field."""

@@ -19,7 +19,7 @@ from starlette.responses import FileResponse, StreamingResponse
 from .. import __version__
 from ..errors import InputError
 from ..tasks.task import Embeds
-from . import look, schema, transcription
+from . import about, look, schema, transcription
 from .chat import chat_routes
 from .completion import Completing, check_inputs, check_texts
 from .guard import Guard, Hosts
@@ -30,11 +30,13 @@ from .served import ServedRun
 
 PAGE = Path(__file__).parent / "page"
 SHARED = Path(__file__).parents[1] / "see/page"  # what the standalone page is made of too
+KINDS = {".css": "text/css", ".js": "text/javascript"}
+# All that may be asked for, by name: nothing else in these folders can be.
 SHOWN = {
-    "style.css": (SHARED, "text/css"),
-    "views.js": (SHARED, "text/javascript"),
-    "playground.js": (PAGE, "text/javascript"),
-    "forms.js": (PAGE, "text/javascript"),
+    path.name: path
+    for folder in (SHARED, PAGE)
+    for path in folder.iterdir()
+    if path.suffix in KINDS
 }
 
 
@@ -88,31 +90,53 @@ def state_routes(runs: Runs) -> APIRouter:
 
     @router.get("/health")
     async def health(request: Request) -> dict[str, Any]:
+        """Whether the server is well, and which runs it serves."""
         status = {"status": "stopping" if runs.stopping.is_set() else "ok"}
         # What is served is told to those who have the key.
         return {**status, "models": list(runs.by_name)} if request.scope["keyed"] else status
 
     @router.get("/metrics", response_class=PlainTextResponse)
     async def counted() -> str:
+        """Counts for Prometheus: requests, and what each run has to do."""
         return runs.metrics.text({one.name: one.engine.load for one in runs.hosted})
 
     return router
 
 
 def page_routes(runs: Runs) -> APIRouter:
-    """The page and its parts."""
+    """The page and its parts, and what it shows of a run beside its answers."""
     router = APIRouter()
+    offered: dict[str, list[dict[str, object]]] = {}  # by run; reading its data takes a while
 
     @router.get("/", response_class=HTMLResponse)
     async def page() -> Response:
+        """The page."""
         return FileResponse(PAGE / "index.html", media_type="text/html")
 
     @router.get("/page/{name}", include_in_schema=False)
     async def part(name: str) -> Response:
         if name not in SHOWN:
             raise HTTPException(404, "no such part of the page.")
-        folder, kind = SHOWN[name]
-        return FileResponse(folder / name, media_type=kind)
+        return FileResponse(SHOWN[name], media_type=KINDS[SHOWN[name].suffix])
+
+    @router.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def docs() -> Response:
+        return FileResponse(PAGE / "docs.html", media_type="text/html")
+
+    @router.get("/examples")
+    async def examples(model: str | None = None) -> Response:
+        """Up to three inputs of the run's own data, in the form it takes."""
+        one = runs.pick(model)
+        if one.name not in offered:
+            offered[one.name] = await asyncio.to_thread(about.examples, one.run)
+        return await told({"model": one.name, "examples": offered[one.name]})
+
+    @router.get("/training")
+    async def training(model: str | None = None) -> Response:
+        """How the run was trained: its losses and scores by step."""
+        one = runs.pick(model)
+        curves = await asyncio.to_thread(about.training, one.run.folder)
+        return await told({"model": one.name, **curves})
 
     return router
 
@@ -123,6 +147,7 @@ def openai_routes(runs: Runs) -> APIRouter:
 
     @router.get("/models")
     async def models() -> dict[str, object]:
+        """The runs: what each is, what it is given, what it answers with."""
         return {"object": "list", "data": [one.about() for one in runs.hosted]}
 
     @router.post("/completions")

@@ -33,7 +33,8 @@ async def into(one: ServedRun, asked: schema.Attention, limits: ServerLimits) ->
         target = answer["output"]
 
     def work() -> Iterator[None]:
-        sight = one.run.see(given, target, asked.layers, asked.heads, limits.look, decode=decode)
+        chosen = (asked.layers, asked.heads, limits.look, decode, asked.vectors)
+        sight = one.run.see(given, target, *chosen)
         kept.append(sight)
         yield
         if asked.ablate:

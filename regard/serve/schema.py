@@ -195,6 +195,7 @@ class Attention(Strict):
     layers: Annotated[list[Index], Field(fail_fast=True)] | None = None
     heads: Tokens | None = None
     ablate: bool = Field(False, description="also silence one head at a time")
+    vectors: bool = Field(False, description="also the queries and keys that scores come from")
     parameters: Annotated[dict[Name, object], Field(max_length=MOST_FIELDS)] = Field(
         default_factory=dict, description="how it is answered, as in /predict"
     )

@@ -83,14 +83,20 @@ class ServedRun:
         """A line of /v1/models."""
         own = self.run.recipe.decode
         names = ("kind", "num_beams", "temperature", "top_k", "top_p", "max_new_tokens")
+        said = vars(self.task.settings)
+        languages = [said[side] for side in ("source", "target") if isinstance(said.get(side), str)]
         return {
             "id": self.name,
             "object": "model",
             "created": 0,
             "owned_by": "regard",
             "task": self.kind,
+            "architecture": self.run.recipe.model_kind,
+            "parameters": sum(weight.numel() for weight in self.run.model.parameters()),
+            "languages": languages if len(languages) == 2 else None,
             "gives": {"kind": self.task.gives.kind, "labels": list(self.task.gives.labels)},
             "gets": self.task.gets,
+            "continues": self.writes_on,
             "chat": self.chat is not None,
             "streams": self.writes and not self.task.gives.from_file,
             "attends": bool(self.run.model.looks),

@@ -115,7 +115,14 @@ def test_the_numbers_behind_the_weights(trained):
         scores = torch.from_numpy(look.scores)
         weights = scores.softmax(-1).nan_to_num(0.0)
         torch.testing.assert_close(weights, torch.from_numpy(look.weights), atol=1e-4, rtol=1e-4)
-        assert look.scale == pytest.approx(16**-0.5) and look.values.shape[-1] == 4
+        assert look.scale == pytest.approx(16**-0.5) and look.values.shape[-1] == 16
+        products = torch.from_numpy(look.queries) @ torch.from_numpy(look.keys).mT
+        allowed = scores.isfinite()
+        torch.testing.assert_close(
+            (products * look.scale)[allowed], scores[allowed], atol=1e-4, rtol=1e-4
+        )
+    for look in trained.see("two red cats", vectors=False).looks:
+        assert look.queries is None and look.keys is None and look.values.shape[-1] == 4
 
 
 def test_what_else_could_have_been_written(trained):

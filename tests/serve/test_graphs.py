@@ -40,7 +40,6 @@ def test_a_graph_is_drawn_on_the_page(page, cycles):
     page.fill("#text", json.dumps(RING))
     page.click("#go")
     expect(page.locator("#answer")).not_to_be_empty()
-    page.click("#look")
     meshes = page.locator("#views .mesh svg")
     expect(meshes).to_have_count(1 + 1 + 4)  # the mean, all layers, four heads
     expect(meshes.first.locator("circle")).to_have_count(4)

@@ -71,12 +71,11 @@ def test_drop_a_picture_and_see_where_the_model_looked(page, colours):
     page.click("#go")
     expect(page.locator("#answer")).to_have_text("green")
     assert "-F 'image=@01.png'" in page.text_content("#curl")
-    page.click("#look")
     page.wait_for_selector("[role=tab][data-view=heads]")
     panels = page.locator("#views .panel .seen")
     expect(panels).to_have_count(1 + 1 + 2)  # the patch chosen, all layers, two heads
     inked = "one => one.getContext('2d').getImageData(0, 0, 2, 2).data.some(x => x > 0)"
-    assert page.locator("#views canvas").nth(1).evaluate(inked)
+    assert page.locator("#views .panel canvas").nth(1).evaluate(inked)
     expect(page.locator("#views .hint")).to_contain_text("[class]")
     page.locator("#views button.panel").click(position={"x": 20, "y": 20})
     expect(page.locator("#views .hint")).to_contain_text("1,1")

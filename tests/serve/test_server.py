@@ -346,7 +346,7 @@ def test_the_page_is_guarded(client):
     assert "script-src 'self'" in policy and "unsafe" not in policy
     assert page.headers["x-content-type-options"] == "nosniff"
     assert "<script>" not in page.text and "onclick" not in page.text
-    for name in ("style.css", "views.js", "playground.js"):
+    for name in ("style.css", "views.js", "page.js"):
         assert client.get(f"/page/{name}").status_code == 200
     assert (
         "access-control-allow-origin" not in client.get("/", headers={"origin": "http://x"}).headers
