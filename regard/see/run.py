@@ -101,7 +101,7 @@ def train(
 ) -> Run:
     """Train a recipe, score it and write its card; goes on where an unfinished run was left.
 
-    `recipe` is a name, a .toml file, or settings by section, {"task": {"kind": "classify"}, …}.
+    `recipe` is a name, a .toml file, or settings by section, {"train": {"steps": 100}, …}.
     `data` are rows in place of the recipe's files: a list, a data frame or anything that yields
     rows, to learn from; or such by part, {"train": rows, "valid": rows, "test": rows}. `on` is the
     part to score at the end, where it is not to be the test data.
