@@ -13,7 +13,9 @@ from .app import RunFolder, app, load_run
 
 @app.command("import")
 def import_(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a Hugging Face folder")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="a Hugging Face folder, or two graphs of a T5")
+    ],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder to make")],
 ) -> None:
     """A Hugging Face folder as a run: to answer, to look into, or to train on from."""
@@ -26,7 +28,7 @@ def import_(
 def export(
     run: RunFolder,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder to make")],
-    to: Annotated[str, typer.Option(help="hf, ctranslate2 or onnx")] = "hf",
+    to: Annotated[str, typer.Option(help="hf, ctranslate2, or onnx, which takes all")] = "hf",
 ) -> None:
     """A run as a folder that other programs read."""
     from ..exchange import WRITERS
