@@ -14,7 +14,10 @@ from .app import RunFolder, app, load_run
 @app.command("import")
 def import_(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="a Hugging Face folder, or a .gguf file")
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="a Hugging Face folder, a .gguf file, or two graphs of a T5"
+        ),
     ],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="the run folder to make")],
 ) -> None:
@@ -29,7 +32,7 @@ def import_(
 def export(
     run: RunFolder,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder to make")],
-    to: Annotated[str, typer.Option(help="hf, ctranslate2 or onnx")] = "hf",
+    to: Annotated[str, typer.Option(help="hf, ctranslate2, or onnx, which takes all")] = "hf",
 ) -> None:
     """A run as a folder that other programs read."""
     from ..exchange import WRITERS

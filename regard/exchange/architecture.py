@@ -74,19 +74,27 @@ def their_activation(ours: str) -> str:
     return found[0]
 
 
-def must(ok: bool, what: str) -> None:
+AS_IT_IS = "--to onnx takes it as it is"  # the way out for whatever has no counterpart
+
+
+def must(ok: bool, what: str, instead: str = "") -> None:
+    """Refuse what is otherwise there; `instead` is what would have a counterpart."""
     if not ok:
-        raise RunError(f"a model with {what} has no counterpart there, so it cannot be exported.")
+        trained = f", and one trained with {instead} goes out so" if instead else ""
+        raise RunError(
+            f"a model with {what} has no counterpart there, so it cannot be exported; "
+            f"{AS_IT_IS}{trained}."
+        )
 
 
 def looks_at_all(settings: object) -> None:
     """Other kits know no patterns, or others."""
-    pattern = vars(settings).get("pattern", "full")
-    must(pattern == "full", f"model.pattern={pattern!r}")
+    if "pattern" in vars(settings):
+        must_be(settings, pattern="full")
 
 
 def must_be(settings: object, **values: object) -> None:
     """Settings that have no counterpart unless they are these."""
     for key, value in values.items():
         found = vars(settings)[key]
-        must(found == value, f"model.{key}={found!r}")
+        must(found == value, f"model.{key}={found!r}", f"model.{key}={value!r}")

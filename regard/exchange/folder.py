@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..errors import RunError
-from . import named
+from . import named, quantised
 
 LARGEST = 2**28  # bytes of a file that holds no tensors; no vocabulary comes near
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -106,7 +106,8 @@ class Stored:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.format, self.files = self._files()
-        self.bytes = sum(path.stat().st_size for path in self.files)
+        beside = [folder / name for name in self.format.beside]
+        self.bytes = sum(path.stat().st_size for path in [*self.files, *beside])
 
     def shapes(self) -> dict[str, Tensor]:
         """All of them without their numbers: on the meta device, which holds none."""
@@ -126,7 +127,8 @@ class Stored:
                     "and bfloat16 are read."
                 )
         size = sum(tensor.numel() * tensor.element_size() for tensor in shapes.values())
-        if size > 2 * self.bytes:  # an output layer may share its numbers with the embedding
+        # An output layer may share its numbers with the embedding.
+        if size > 2 * self.format.grows * self.bytes:
             raise RunError(
                 f"{self.folder}: the tensors must lie in their files, which have {self.bytes:,} "
                 f"bytes, but say that they have {size:,}."
@@ -219,10 +221,13 @@ class Format(NamedTuple):
 
     shapes: Callable[[Path], dict[str, Tensor]]
     tensors: Callable[[Path], dict[str, Tensor]]
+    grows: int = 1  # how many times as large as in the file a tensor is
+    beside: tuple[str, ...] = ()  # files that belong to it
 
 
 FORMATS = {
     "model.safetensors": Format(safe_shapes, safe_tensors),
     "pytorch_model.bin": Format(lambda path: _old(path, "meta"), lambda path: _old(path, "cpu")),
     "model.bin": Format(named.shapes, named.tensors),
+    quantised.ENCODER: Format(quantised.shapes, quantised.tensors, 4, (quantised.DECODER,)),
 }

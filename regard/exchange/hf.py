@@ -29,15 +29,15 @@ from ..training.folder import Hold, clear
 from ..training.recipe import Recipe, resolve
 from ..training.run import Run
 from . import folder as folders
-from . import vocabulary
-from .architecture import Architecture, Config, looks_at_all, shown, wanted
+from . import quantised, vocabulary, whisper
+from .architecture import AS_IT_IS, Architecture, Config, looks_at_all, shown, wanted
 from .bert import BERT, DISTILBERT, ROBERTA
 from .gpt import GPT2, LLAMA
 from .marian import MARIAN, PEGASUS, in_halves
 from .rules import Rule, Weights, to_ours, to_theirs
 from .t5 import T5
 from .vit import DEIT, PREPROCESSOR, VIT, preprocessor
-from .whisper import GENERATION, NAMED_WHISPER, WHISPER, config_of
+from .whisper import GENERATION, NAMED_WHISPER, WHISPER
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
@@ -108,10 +108,11 @@ def read(folder: Path, run: Path) -> str:
     it holds is refused before a number is read, and nothing is left of it.
     """
     if not folder.is_dir():
-        raise RunError(f"{folder}: there must be a Hugging Face folder, but there is none.")
+        raise RunError(
+            f"{folder}: there must be a Hugging Face folder, but there is none{how_to_get(folder)}."
+        )
     must_be_free(run)
-    config = folders.read_config(folder)
-    config |= {} if "model_type" in config else config_of(folder)
+    config = config_in(folder)
     if folders.find(folder, PREPROCESSOR.name) is not None:
         config["preprocessor"] = folders.read_json(folder, PREPROCESSOR.name)
     if folders.find(folder, GENERATION) is not None:
@@ -171,6 +172,27 @@ def write_run(
         checkpoint.write_text(run / "README.md", card(run.name, source, config, recipe, count))
     kind = recipe.task_kind
     return f"{config_class(config)} as a run for the task {kind}, {count:,} parameters"
+
+
+def how_to_get(folder: Path) -> str:
+    """What to do where somebody gave the name of a model, and not a folder of it."""
+    if folder.is_absolute() or len(folder.parts) != 2 or folder.parts[0] in (".", ".."):
+        return ""
+    return (
+        "; regard reads no network, so where there is one, `hf download "
+        f"{folder} --local-dir {folder.name}`, and give that folder: it must hold config.json, "
+        "model.safetensors or pytorch_model.bin, and the vocabulary (tokenizer.json, vocab.txt, "
+        "vocab.json with merges.txt, or a .model)"
+    )
+
+
+def config_in(folder: Path) -> Config:
+    """What a folder says of its model; of some, the files with the weights say it."""
+    graphs = [folders.find(folder, name) for name in (quantised.ENCODER, quantised.DECODER)]
+    if None not in graphs and folders.find(folder, "config.json") is None:
+        return quantised.config_of(folder)
+    config = folders.read_config(folder)
+    return config if "model_type" in config else config | whisper.config_of(folder)
 
 
 @contextmanager
@@ -381,7 +403,7 @@ def check_reads_text(run: Run) -> None:
     if run.task.sizes.read not in (Ids, Running, Permuted):
         raise RunError(
             f"{run.folder}: only runs that read text can be exported so, but the task "
-            f"{run.recipe.task_kind} reads {run.task.sizes.read.__name__}."
+            f"{run.recipe.task_kind} reads {run.task.sizes.read.__name__}; {AS_IT_IS}."
         )
 
 
@@ -407,7 +429,7 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
     if model not in choices:
         raise RunError(
             f"{run.folder}: a model of the kind {model} has no counterpart there; "
-            f"{', '.join(choices)} have."
+            f"{', '.join(choices)} have, and {AS_IT_IS}."
         )
     architecture = ARCHITECTURES[choices[model]]
     named = [name for name, kind in architecture.classes.items() if kind == task]
@@ -415,7 +437,8 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
         named = named[1:]
     if not named:
         raise RunError(
-            f"{run.folder}: a {choices[model]} for the task {task} has no counterpart there."
+            f"{run.folder}: a {choices[model]} for the task {task} has no counterpart there; "
+            f"{AS_IT_IS}."
         )
     config = {**architecture.config(settings), "architectures": [named[0]]}
     config |= {"vocab_size": text.size, "dtype": "float32", "use_cache": True}

@@ -106,6 +106,6 @@ def to_theirs(rules: Iterable[Rule], ours: Mapping[str, Tensor]) -> Weights:
     if left:
         raise RunError(
             f"a model with weights of its own called '{min(left)}' has no counterpart there, so it "
-            "cannot be exported."
+            "cannot be exported; --to onnx takes it as it is."
         )
     return {name: tensor.contiguous() for name, tensor in found.items()}

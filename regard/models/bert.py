@@ -142,7 +142,7 @@ class BERT(Model):
         for block in self.blocks:
             x = block(x, mask=mask, bias=bias, positions=positions)
         if lengths is None:
-            lengths = torch.full((len(x),), x.shape[1], device=x.device)
+            lengths = torch.full((x.shape[0],), x.shape[1], device=x.device)
         return self.norm(x), lengths
 
     def _block(self, layer: int) -> Block:

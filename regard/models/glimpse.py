@@ -78,8 +78,8 @@ class Glimpse(Model):
         """All glimpses.  -> what is remembered (B, W), log-chances and expectations of each choice
         (B, n - 1), places (B, n, 2) from -1 to 1, across and down"""
         s = self.settings
-        memory = picture.new_zeros(len(picture), s.hidden)
-        place = picture.new_zeros(len(picture), 2)  # the first look is at the middle
+        memory = picture.new_zeros(picture.shape[0], s.hidden)
+        place = picture.new_zeros(picture.shape[0], 2)  # the first look is at the middle
         places, chances, guesses = [], [], []
         for number in range(s.glimpses):
             places.append(place)
@@ -92,7 +92,7 @@ class Glimpse(Model):
             place, chance = self.choose(memory)
             chances.append(chance)
             guesses.append(self.baseline(known(memory))[:, 0].float())
-        none = memory.new_zeros(len(memory), 0)
+        none = memory.new_zeros(memory.shape[0], 0)
         told = torch.stack(chances, 1) if chances else none
         expected = torch.stack(guesses, 1) if guesses else none
         return memory, told, expected, torch.stack(places, 1)
@@ -105,7 +105,7 @@ class Glimpse(Model):
         spread = self.settings.spread
         mean = self.next(known(memory)).float().tanh()  # (B, 2)
         if not self.training:
-            return mean, mean.new_zeros(len(mean))
+            return mean, mean.new_zeros(mean.shape[0])
         place = (mean + spread * torch.randn_like(mean)).detach()
         chance = -((place - mean) ** 2).sum(-1) / (2 * spread**2)
         return place.clamp(-1, 1), chance

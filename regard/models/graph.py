@@ -218,10 +218,10 @@ class GraphModel(Model):
         told = self.edge_vectors(read, x.dtype)  # (B, E, D)
         edges = edges_of(read.edges, nodes, told)
         if self.degrees is not None:
-            count = torch.zeros(len(x) * nodes + 1, dtype=torch.long, device=x.device)
+            count = torch.zeros(x.shape[0] * nodes + 1, dtype=torch.long, device=x.device)
             count = count.index_add(0, edges.target, torch.ones_like(edges.target))[:-1]
             x = x + self.degrees(count.clamp_max(MOST_DEGREE)).view_as(x)
-        edges = with_loops(edges, len(x) * nodes)
+        edges = with_loops(edges, x.shape[0] * nodes)
         more: dict[str, object] = {}
         if self.settings.layer in ("all", "both"):
             more["mask"] = masks.padding(read.lengths, nodes)

@@ -72,7 +72,7 @@ class RNN(Model):
 
     def states(self, batch: Batch[Running, Tokens]) -> ModelOutput:
         s = self.settings
-        past = list(batch.past) or self.begin(len(batch))
+        past = list(batch.past) or self.begin(batch.read.ids.shape[0])
         words = word_dropout(self.tokens.weight, s.embedding_dropout, self.training)
         x = F.embedding(batch.read.ids, words)  # (B, T, D)
         x = locked_dropout(x, s.input_dropout, self.training)

@@ -197,7 +197,7 @@ class Seq2Seq(Model):
         CTC is told from."""
         words, lengths, _ = self.source.enter(read)  # (B, S, D)
         if lengths is None:
-            lengths = torch.full((len(words),), words.shape[1], device=words.device)
+            lengths = torch.full((words.shape[0],), words.shape[1], device=words.device)
         memory, lasts, lengths = self.reader(self.dropout(words), lengths)  # (B, S, W)
         heard = None if self.ctc is None else Heard(memory, lengths)
         hidden = [
@@ -205,7 +205,7 @@ class Seq2Seq(Model):
             for bridge, last in zip(self.bridge, lasts[-len(self.bridge) :], strict=True)
             for vector in bridge(last).tanh().split(self.settings.hidden, -1)
         ]
-        rows = len(memory)
+        rows = memory.shape[0]
         fed = memory.new_zeros(rows, words.shape[2]) if self.settings.feed == "attended" else None
         past = Past(hidden, torch.zeros_like(lengths), fed)
         if self.align is None:

@@ -116,7 +116,7 @@ class ViT(Model):
         height, width = read.values.shape[2:]
         grid = height // self.patch[0], width // self.patch[1]
         if self.tokens is not None:
-            x = torch.cat((self.tokens.expand(len(x), -1, -1), x), 1)
+            x = torch.cat((self.tokens.expand(x.shape[0], -1, -1), x), 1)
         table, bias = self.places.table(grid), self.places.bias(grid)
         x = self.dropout(x if table is None else x + table.to(x.dtype))
         for block in self.blocks:

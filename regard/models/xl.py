@@ -88,7 +88,8 @@ class XL(Stack):
         return s.memory if self.training else s.evaluation_memory or s.memory
 
     def states(self, batch: Batch[Running, Tokens]) -> ModelOutput:
-        read, (past,) = batch.read, batch.past or self.begin(len(batch))
+        read = batch.read
+        (past,) = batch.past or self.begin(read.ids.shape[0])
         x = self.embedding(read.ids)  # (B, T, D)
         mask = masks.same(read.documents) if read.documents is not None else None
         met: list[Tensor] = []

@@ -45,7 +45,7 @@ class XLNet(XL):
         self.unseen = nn.Parameter(torch.randn(settings.width) * 0.02)
 
     def states(self, batch: Batch[Running | Permuted, Tokens]) -> ModelOutput:
-        (past,) = batch.past or self.begin(len(batch))
+        (past,) = batch.past or self.begin(batch.read.ids.shape[0])
         content, query, places, may_see, may_ask = self.streams(batch.read)
         memory = past.shape[2]
         # What is remembered may be seen by all.

@@ -27,8 +27,8 @@ class Edges(NamedTuple):
 
 def edges_of(pairs: Tensor, nodes: int, vectors: Tensor | None = None) -> Edges:
     """(B, E, 2) from, to, -1 in padding; (B, E, D) -> edges among B · nodes nodes"""
-    first = torch.arange(len(pairs), device=pairs.device)[:, None] * nodes
-    away = len(pairs) * nodes
+    first = torch.arange(pairs.shape[0], device=pairs.device)[:, None] * nodes
+    away = pairs.shape[0] * nodes
     source, target = (
         torch.where(side < 0, away, side + first).flatten() for side in pairs.unbind(-1)
     )
@@ -148,7 +148,7 @@ class EdgeAttend(Attend):
         assert isinstance(self.score, EdgeScore)
         scores = at_least_float32(self.score.along(q, k, edges, vectors))
         index = edges.target[:, None].expand_as(scores)
-        none = scores.new_full((len(q), scores.shape[1]), float("-inf"))
+        none = scores.new_full((q.shape[0], scores.shape[1]), float("-inf"))
         most = none.scatter_reduce(0, index, scores.detach(), "amax")
         chances = (scores - most.index_select(0, edges.target)).exp()
         total = torch.zeros_like(none).index_add(0, edges.target, chances)
@@ -263,7 +263,7 @@ class PathBias(StructureBias):
         paths, edges = structure.paths, structure.edges
         assert paths is not None and edges is not None
         said = self.weight(edges).unflatten(-1, (self.longest, self.heads))  # (B, E, L, H)
-        rows = torch.arange(len(paths), device=paths.device)[:, None, None, None]
+        rows = torch.arange(paths.shape[0], device=paths.device)[:, None, None, None]
         places = torch.arange(self.longest, device=paths.device)
         there = (paths >= 0)[..., None]
         found = said[rows, paths.clamp_min(0).long(), places] * there  # (B, N, N, L, H)

@@ -16,7 +16,7 @@ def real(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Only the first `lengths` of each row are real; all, where nobody says.  (B, S, D) ->
     (B, 1, 1, S)"""
     if lengths is None:
-        return torch.ones(len(x), 1, 1, x.shape[1], dtype=torch.bool, device=x.device)
+        return torch.ones(x.shape[0], 1, 1, x.shape[1], dtype=torch.bool, device=x.device)
     return padding(lengths, x.shape[1])
 
 

@@ -93,7 +93,7 @@ def run(
         weights[1] = F.dropout(weights[1], weight_drop)
         x, past, weights = x.to(dtype), [v.to(dtype) for v in past], in_one_piece(weights, dtype)
     gated = layer.mode == "LSTM"
-    past = past or [x.new_zeros(1, len(x), layer.hidden_size) for _ in range(1 + gated)]
+    past = past or [x.new_zeros(1, x.shape[0], layer.hidden_size) for _ in range(1 + gated)]
     steps = getattr(torch, layer.mode.lower())
     with torch.autocast(x.device.type, enabled=False) if lower else nullcontext():
         out, *new = steps(
