@@ -43,6 +43,11 @@ def text(folder, part, seed):
     (folder / f"{part}.txt").write_text("\n\n".join(texts) + "\n")
 
 
+def conversations(folder, part, seed):
+    rows = [{"instruction": s, "response": translate(s)} for s in sentences(30, seed, 2)]
+    (folder / f"{part}.jsonl").write_text(lines(map(json.dumps, rows)))
+
+
 def labelled(folder, part, seed):
     said = sentences(40, seed)
     rows = [f"{s}\t{'colour' if 'red' in s or 'green' in s else 'none'}" for s in said]
@@ -153,6 +158,7 @@ TOYS = {
     "text-to-text": (pairs, "{}.jsonl", {"metric": "accuracy"}, "two cats"),
     "spans": (text, "{}.txt", {"context": 24}, "Two <extra_id_0> cats."),
     "language": (text, "{}.txt", {"context": 16}, "Two cats"),
+    "chat": (conversations, "{}.jsonl", {"context": 60}, "Two cats"),
     "permute": (text, "{}.txt", {"context": 16}, "Two cats"),
     "masked": (text, "{}.txt", {"context": 24}, "Two <mask> cats."),
     "story": (stories, "{}_*.txt", {}, "Mary went to the hall. Where is Mary?"),
@@ -344,7 +350,15 @@ def test_what_is_read_and_asked_follows_from_its_fields():
 def test_nobody_lists_tasks_by_name():
     """Rooms beside `tasks` choose by form or capability, never by a task's name."""
     root = Path(regard.__file__).parent
-    words = {"language", "answer", "story", "picture", "graph", "node"}  # mean other things too
+    words = {
+        "language",
+        "answer",
+        "story",
+        "picture",
+        "graph",
+        "node",
+        "chat",
+    }  # mean other things too
     names = [name for name in TASKS if name not in {*LOSSES, *words}]
     for room in ("see", "serve", "training", "decode", "data", "models"):
         for path in (root / room).rglob("*.py"):

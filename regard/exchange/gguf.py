@@ -1,7 +1,8 @@
-"""GGUF files, as llama.cpp keeps its models: one becomes a run."""
+"""GGUF files, as llama.cpp keeps its models: one becomes a run, a run becomes one."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,14 +22,17 @@ from torch import Tensor
 from ..errors import RunError
 from ..model import Model
 from ..models.gpt import GPTSettings
+from ..tasks.task import Chats
 from ..text.chat import ChatFormat
 from ..text.text import readable
 from ..training import checkpoint
+from ..training.run import Run
+from . import folder as folders
 from . import hf, spiece, vocabulary
-from .architecture import Config, shown
-from .gguf_file import GGUFFile
-from .gpt import llama_settings
-from .rules import Rule, layer, same, to_ours
+from .architecture import Config, must_be, shown
+from .gguf_file import GGUFFile, package
+from .gpt import llama_config, llama_settings
+from .rules import Rule, Weights, layer, same, to_ours, to_theirs
 
 ARCHITECTURE = "llama"
 # How one who was taught to converse writes where a file does not say: mostly the likeliest.
@@ -303,3 +307,81 @@ def turned(s: GPTSettings, ours: str, theirs: str) -> Iterable[Rule]:
     yield Rule((f"{ours}.query.weight",), (query,), lambda x: (apart(x, s.heads),),
                lambda x: (beside(x, s.heads),))  # fmt: skip
     yield Rule((f"{ours}.memory.weight",), (key, value), join, cut)
+
+
+# Out.
+
+
+def write(run: Run, folder: Path) -> str:
+    """Make a folder with the file in it; a word on what it is. No number of it is rounded."""
+    folders.must_be_new(folder)
+    types = package(folder)
+    settings, task = run.model.settings, run.task
+    if not isinstance(settings, GPTSettings) or not isinstance(task, Chats):
+        raise RunError(
+            f"{run.folder}: only language models of Llama's form can be a GGUF file, but this is a "
+            f"{run.recipe.model_kind} for {run.recipe.task_kind}."
+        )
+    llama_config(settings)  # what has no counterpart there is refused
+    must_be(settings, rotary_stretch="none")
+    said = {**sizes_there(settings, task.written.size), **vocabulary_there(run, task)}
+    tensors = to_theirs(rules(settings), Weights(checkpoint.weights_of(run.model)))
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = types.GGUFWriter(folder / "model.gguf", ARCHITECTURE)
+    for name, value in said.items():
+        {
+            bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32,
+            str: writer.add_string, list: writer.add_array,
+        }[type(value)](name, value)  # fmt: skip
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor.cpu().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return f"{ARCHITECTURE} in F32, {sum(t.numel() for t in tensors.values()):,} parameters"
+
+
+def sizes_there(s: GPTSettings, size: int) -> dict[str, object]:
+    """Our settings under the names of `SIZES`, and what else their programs want."""
+    config = llama_config(s)
+    return {f"{ARCHITECTURE}.{key}": config[name] for name, key in SIZES.items()} | {
+        f"{ARCHITECTURE}.attention.head_count_kv": config["num_key_value_heads"],
+        f"{ARCHITECTURE}.rope.dimension_count": s.width // s.heads,
+        f"{ARCHITECTURE}.rope.freq_base": s.rotary_base,
+        f"{ARCHITECTURE}.vocab_size": size,
+    }
+
+
+def vocabulary_there(run: Run, task: Chats) -> dict[str, object]:
+    """The vocabulary as that of `merged_bytes`, and the chat template."""
+    text, chat = task.written, task.chat
+    whole = json.loads(text.tokenizer.to_str())
+    cut = next((name for name, cuts in CUTS.items() if same_cuts(cuts, whole)), None)
+    if whole["model"]["type"] != "BPE" or cut is None:
+        raise RunError(
+            f"{run.folder}: the vocabulary must merge bytes and cut text as {', '.join(CUTS)} do "
+            "to be exported, but does not."
+        )
+    names = text.tokens(range(text.size))
+    roles = {"bos": text.bos, "eos": text.eos}
+    if chat is not None and chat.format.bos:
+        roles["bos"] = text.controls[chat.format.bos]
+    kinds = [spiece.CONTROL if i in text.specials else spiece.NORMAL for i in range(text.size)]
+    said = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": cut,
+        "tokenizer.ggml.tokens": names,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in whole["model"]["merges"]],
+        "tokenizer.ggml.add_bos_token": bool(task.written.tokenizer.post_processor is not None
+                                             and text.frame.first),
+    } | {f"tokenizer.ggml.{role}_token_id": i for role, i in roles.items() if i >= 0}  # fmt: skip
+    return said if chat is None else said | {"tokenizer.chat_template": chat.format.template}
+
+
+def same_cuts(cuts: list[Any], whole: dict[str, Any]) -> bool:
+    """Whether a vocabulary cuts text in this way; a step alone may stand in no sequence."""
+    given = whole["pre_tokenizer"] or {}
+    steps = given.get("pretokenizers", [given])
+    return bool(steps == [json.loads(cut.__getstate__()) for cut in cuts])

@@ -411,6 +411,7 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
     """The architecture that a run is there, and its config."""
     settings: Any = run.model.settings
     task, model = run.recipe.task_kind, run.recipe.model_kind
+    task = "language" if task == "chat" else task  # there, both are language models
     if model == "vit":
         return theirs_of_pictures(run, VIT if not settings.distilled else DEIT)
     check_reads_text(run)

@@ -3,6 +3,7 @@
 from .answer import Answer
 from .caption import Caption
 from .classify import Classify
+from .converse import Converse
 from .decide import Decide
 from .embed import Embed
 from .graphs import ClassifyGraphs
@@ -23,6 +24,7 @@ from .translate import Translate
 TASKS: dict[str, type[AnyTask]] = {
     "translate": Translate,
     "language": Language,
+    "chat": Converse,
     "permute": Permute,
     "story": Story,
     "masked": MaskedWords,

@@ -23,10 +23,9 @@ from ..errors import DataError, InputError
 from ..model import Model
 from ..text import PAD, Text, learn
 from ..text import Settings as TextSettings
-from ..text.chat import FILE as CHAT
 from ..text.chat import Chat, ChatFormat
 from .task import Axis, Measured, Rng, Scores, Sections
-from .writer import ContinuationTask
+from .writer import ContinuationTask, load_text
 
 STREAMS = 10  # strips that validation data are read in while training; a final score reads one
 
@@ -58,7 +57,6 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
     metric, higher_is_better = "perplexity", False
     unit = "token"
     wanted = "text"
-    keeps: ClassVar[tuple[str, ...]] = ("tokenizer.json", CHAT)
     asks: ClassVar[type[Tensors]] = Running  # what a model must be able to read
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "train": {"smoothing": 0.0},
@@ -102,9 +100,7 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
 
     @classmethod
     def load(cls, settings: LanguageSettings, sections: Sections, folder: Path) -> Self:
-        chat_format = ChatFormat.load(folder)
-        own = () if chat_format is None else (chat_format.eos, chat_format.controls)
-        text = Text.load(folder / "tokenizer.json", *own)
+        text, chat_format = load_text(folder)
         return cls(settings, text, unit_of(sections["text"]), chat_format)
 
     @classmethod
@@ -117,10 +113,6 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
         config: Mapping[str, Any],
     ) -> Self:
         return cls(settings, texts[0], chat_format=config.get("chat"))
-
-    def artefacts(self) -> Mapping[str, str]:
-        chat = {} if self.chat is None else {CHAT: self.chat.format.json()}
-        return {**super().artefacts(), **chat}
 
     @property
     def sizes(self) -> Sizes:

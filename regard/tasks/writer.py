@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +18,8 @@ from ..decode import Settings as Decode
 from ..errors import InputError
 from ..model import Model, WritesOn
 from ..text import Text
+from ..text.chat import FILE as CHAT
+from ..text.chat import Chat, ChatFormat
 from .form import Form, TextForm
 from .growing import Growing, cut_at
 from .prediction import Prediction
@@ -31,9 +35,15 @@ class ContinuationTask(OneVocabulary[S, R, P]):
     `begins` says whether a text stands behind the end of another, `lines` whether its lines do.
     """
 
+    keeps: ClassVar[tuple[str, ...]] = ("tokenizer.json", CHAT)
     kind: str  # the unit of its vocabulary
+    chat: Chat | None  # how it converses, where it was taught to
     begins: bool
     lines: bool
+
+    def artefacts(self) -> Mapping[str, str]:
+        chat = {} if self.chat is None else {CHAT: self.chat.format.json()}
+        return {**super().artefacts(), **chat}
 
     @property
     def gives(self) -> Form[str]:
@@ -260,6 +270,13 @@ class ContinuationTask(OneVocabulary[S, R, P]):
         names = self.text.tokens(ids)
         pairs = list(zip(names, logs, strict=True))
         return pairs[1:] if self.begins else pairs
+
+
+def load_text(folder: Path) -> tuple[Text, ChatFormat | None]:
+    """A run's vocabulary, and its chat template, which has entries of its own."""
+    chat_format = ChatFormat.load(folder)
+    own = () if chat_format is None else (chat_format.eos, chat_format.controls)
+    return Text.load(folder / "tokenizer.json", *own), chat_format
 
 
 def as_prompt(ids: Tensor) -> Batch[Running, Tokens]:

@@ -11,10 +11,11 @@ import pytest
 import torch
 import transformers as hf
 from gguf import GGMLQuantizationType as Kind
+from tokenizers import pre_tokenizers
 
 import regard
 from regard.errors import RegardError
-from regard.exchange.gguf import read
+from regard.exchange.gguf import read, write
 from regard.exchange.gguf_file import READ, GGUFFile
 from tests.exchange import gguf_files
 from tests.exchange.alike import NEAR
@@ -236,3 +237,36 @@ def test_without_the_package_it_says_what_to_install(main, tmp_path, monkeypatch
 def test_the_package_reads_what_ours_reads():
     """Every packing that is read is one that the package knows."""
     assert all(Kind[name] in gguf.GGML_QUANT_SIZES for name in READ)
+
+
+# Out again.
+
+
+@pytest.mark.parametrize("more", [{}, {"tie_word_embeddings": False, "num_key_value_heads": 4}])
+def test_out_and_in_again_nothing_is_rounded(more, tmp_path, main):
+    run, _ = opened(tmp_path, **more)
+    main("export", tmp_path / "run", tmp_path / "out", "--to", "gguf")
+    read(tmp_path / "out/model.gguf", tmp_path / "again")
+    again = regard.load(tmp_path / "again")
+    for name, weight in run.model.state_dict().items():
+        assert torch.equal(weight, again.model.state_dict()[name]), name
+    assert again.recipe.model == run.recipe.model
+    messages = [{"role": "user", "content": "the cat 🙂"}]
+    assert again.template.ids(messages) == run.template.ids(messages)
+    theirs = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "out", gguf_file="model.gguf")
+    with torch.no_grad():
+        wanted = theirs.eval()(torch.tensor([[5, 40, 41]])).logits[0]
+    torch.testing.assert_close(scores(run, [5, 40, 41]), wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_what_has_no_counterpart_is_said(tmp_path, toy):
+    regard_run = regard.train(str(toy), "train.steps=1", "data.test=", run=tmp_path / "toy-run")
+    with pytest.raises(RegardError, match=r"only language models of Llama's form .* transformer"):
+        write(regard_run, tmp_path / "out")
+    gguf_files.write(tmp_path / "tiny.gguf")
+    read(tmp_path / "tiny.gguf", tmp_path / "run")
+    run = regard.load(tmp_path / "run")
+    run.task.text.tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    with pytest.raises(RegardError, match="the vocabulary must merge bytes and cut text as gpt-2"):
+        write(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
