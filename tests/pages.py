@@ -1,4 +1,4 @@
-"""Pages whose commands are typed as their readers would: in a fresh shell, in a folder like a clone.
+"""Pages whose commands are typed as readers would: in a fresh shell, in a folder like a clone.
 
 Every line of every block marked `sh` is typed, in order, section by section; blocks marked `python`
 are run between them, and a block whose first line is a name (`# my-recipe.toml`) becomes that file.
@@ -114,7 +114,7 @@ class Place:
         path.write_text(text)
         path.chmod(0o755)
 
-    def read(self, blocks: Iterable[Block], elsewhere: Mapping[str, str] = {}) -> str:  # noqa: B006
+    def read(self, blocks: Iterable[Block], elsewhere: Mapping[str, str] = {}) -> str:
         """What a reader does with the blocks of a section; files are written, the rest is typed."""
         script = []
         for block in blocks:

@@ -16,17 +16,16 @@ from tests.toys import sentences, write_corpus
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/howto").glob("*.md"))
 # What is put behind each training, so that it ends in seconds.
 TWO = ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2", "train.warmup=1"]
+SMALL = [*TWO, "model.width=32", "model.hidden=32", "model.depth=1", "decode.max_new_tokens=8"]
+WORDS = ["text.size=60", "text.bytes=false"]
 SHORTER = {
-    "train my-translator.toml": [*TWO, "text.size=60", "text.bytes=false", "model.width=32",
-                                 "model.hidden=32", "decode.max_new_tokens=8"],
+    "train my-translator.toml": [*SMALL, *WORDS, "decode.num_beams=1"],
     "train classify": [*TWO, "text.size=60", "task.context=30"],
-    "train my-captioner.toml": [*TWO, "text.size=60", "text.bytes=false", "picture.size=32",
-                                "model.width=32", "model.hidden=32", "decode.max_new_tokens=8"],
-    "train my-recogniser.toml": [*TWO, "model.width=32", "model.hidden=32", "model.depth=2",
-                                 "decode.max_new_tokens=8"],
+    "train my-captioner.toml": [*SMALL, *WORDS, "picture.size=32"],
+    "train my-recogniser.toml": [*SMALL, "decode.num_beams=2"],
     "record keydoor": ["--episodes", "60"],
     "train my-policy.toml": [*TWO, "model.width=32"],
-}  # fmt: skip
+}
 
 
 def put_table(path, heads, rows):

@@ -1,4 +1,4 @@
-"""What the README shows is run as it is typed, what it points to is there, its figures were seen."""
+"""What the README shows is typed; what it points to is there; its figures were seen."""
 
 import gzip
 import re
@@ -19,14 +19,17 @@ SECTIONS = sections("README.md")
 # What is put behind a line so that it ends in seconds, by how the line begins: toy files under the
 # names of the real ones, two steps of training, the smallest models that the section can do with.
 TWO = ["train.steps=2", "train.device=cpu", "train.evaluate_examples=2"]
-TOYS = [*TWO, "data.root=toy", "text.size=60", "text.bytes=false", "decode.num_beams=1"]
+WORDS = ["text.size=60", "text.bytes=false"]
+TOYS = [*TWO, *WORDS, "data.root=toy", "decode.num_beams=1"]
+NARROW = ["model.width=32", "model.hidden=32", "decode.max_new_tokens=8"]
 SHORTER = {
-    "train translate-tatoeba": [*TOYS, "model.width=32", "model.hidden=32"],
-    "train seq2seq-additive": [*TOYS, "model.width=32", "model.hidden=32"],
+    "train translate-tatoeba": [*TOYS, *NARROW],
+    "train seq2seq-additive": [*TOYS, *NARROW],
     "train lm-shakespeare-cpu": [*TWO, "data.valid=", "decode.max_new_tokens=20"],
-    "train my-recipe.toml": [*TWO, "text.size=60", "text.bytes=false", "model.width=32", "model.hidden=32"],
+    "train my-recipe.toml": [*TWO, *NARROW, *WORDS, "decode.num_beams=1"],
     "train classify": [*TWO, "text.size=60", "model.width=32"],
     "train caption-shapes": [*TWO, "data.test="],
+    "chat runs/smollm2": ["decode.max_new_tokens=8"],
 }
 # Lines that are not typed here, and the test that does what they do.
 ELSEWHERE = {

@@ -103,7 +103,7 @@ def test_search_works_without_a_server(site, browser):  # noqa: F811
     page, asked = browser.new_page(), []
     page.on("request", lambda request: asked.append(request.url))
     page.goto((site / "index.html").as_uri())
-    page.click("label.md-header__button[for=__search]")
+    page.click("[data-md-component=search-query]")
     page.fill("[data-md-component=search-query]", "Bahdanau")
     page.wait_for_selector(".md-search-result__link", timeout=20_000)
     page.close()

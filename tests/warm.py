@@ -3,6 +3,7 @@
 What is typed takes milliseconds to begin where it would take seconds; nothing else is different.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -29,7 +30,8 @@ def answer(link: socket.socket) -> int:
     os.environ.update(asked["env"])
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
-    sys.stdin, sys.stdout, sys.stderr = (open(n, m, closefd=False) for n, m in enumerate("rww"))  # noqa: SIM115, PTH123
+    opened = [os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww")]
+    sys.stdin, sys.stdout, sys.stderr = opened
     sys.argv = ["regard", *asked["words"]]
     try:
         cli.main()
@@ -44,9 +46,13 @@ def answer(link: socket.socket) -> int:
 
 
 if __name__ == "__main__":
+    # What training and answering need when they first need it, too.
+    for name in ("codecarbon", "matplotlib.figure", "rich.progress", "torch._dynamo"):
+        importlib.import_module(name)
     import torch
 
-    import regard.see.run  # noqa: F401
+    import regard.see.run
+    import regard.terminal  # noqa: F401
     from regard import cli
 
     torch.set_num_threads(1)

@@ -128,7 +128,14 @@ def shown(hint: object) -> str:
     return ", ".join(said)
 
 
-SIGNS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤", "min_length": "length ≥", "max_length": "length ≤"}
+SIGNS = {
+    "gt": ">",
+    "ge": "≥",
+    "lt": "<",
+    "le": "≤",
+    "min_length": "length ≥",
+    "max_length": "length ≤",
+}
 
 
 def vars_of(bound: object) -> dict[str, Any]:
@@ -183,7 +190,12 @@ def commands() -> str:
 
 def shipped() -> str:
     """The first two lines of each recipe."""
-    lines = ["# Recipes", "", "`regard recipes NAME` prints one; `--all` prints its defaults too.", ""]
+    lines = [
+        "# Recipes",
+        "",
+        "`regard recipes NAME` prints one; `--all` prints its defaults too.",
+        "",
+    ]
     rows = []
     for name in recipes.names():
         heads = recipes.find(name).read_text(encoding="utf-8").splitlines()[:2]
@@ -220,7 +232,9 @@ def value_type(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "array":
         return f"[{value_type(schema.get('items', {}))}, …]"
     if "enum" in schema or "const" in schema:
-        return "one of " + ", ".join(code(f"{value}") for value in schema.get("enum", [schema.get("const")]))
+        return "one of " + ", ".join(
+            code(f"{value}") for value in schema.get("enum", [schema.get("const")])
+        )
     bounds = [f"{sign} {schema[name]:g}" for name, sign in BOUNDS.items() if name in schema]
     return ", ".join([schema.get("type", "any value"), *bounds])
 
@@ -262,7 +276,18 @@ def python(path: Path) -> str:
     """What a file has to offer, and the file itself."""
     module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
     text = path.read_text(encoding="utf-8")
-    lines = [f"# {module}", "", f"::: {module}", "", "## The file", "", "```python", text, "```", ""]
+    lines = [
+        f"# {module}",
+        "",
+        f"::: {module}",
+        "",
+        "## The file",
+        "",
+        "```python",
+        text,
+        "```",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -284,7 +309,9 @@ What `import regard` offers. A run, as `load` and `train` give it, stands below.
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
     heads = list(heads)
     lines = [heads, ["---"] * len(heads), *rows]
-    return ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in lines]
+    return [
+        "| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in lines
+    ]
 
 
 def code(text: str) -> str:

@@ -24,6 +24,11 @@ OUTSIDE = {
     "LICENSE": "LICENSE",
 }
 LABS = {f"labs/{path.stem}.md": f"labs/{path.name}" for path in sorted(ROOT.glob("labs/*.ipynb"))}
+OPENING = """# Labs
+
+Each notebook in `labs/` builds one idea from tensors, then does the same with the part of that
+name, trains a small run, looks inside, and asks three questions whose answers can be checked.
+"""
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)#\s]+)")
 
 
@@ -38,8 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The README is the first page; the labs are pages with their pictures."""
     for page, path in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / path).read_text("utf-8")))
-    opening = ["# Labs", "", "Notebooks in `labs/`: each builds one idea from tensors, then uses the part", 
-               "of that name, trains a small run, and looks inside.", ""]  # fmt: skip
+    opening = [OPENING]
     for page, path in LABS.items():
         text, pictures = notebook.read(ROOT / path)
         files.append(File.generated(config, page, content=text))
