@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import typer
@@ -23,10 +23,10 @@ LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href", "sourc
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Every page but for classes, of which one room stands for all: they take half a minute."""
+    """Every page but for classes, of which two rooms stand for all: they take half a minute."""
     folder = tmp_path_factory.mktemp("site")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1",
-           "REGARD_SITE_ROOMS": "parts"}  # fmt: skip
+           "REGARD_SITE_ROOMS": "models parts"}  # fmt: skip
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
     done = subprocess.run(build, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -34,15 +34,17 @@ def site(tmp_path_factory):
 
 
 class Loads(HTMLParser):
-    """What a page loads as soon as it is opened."""
+    """What a page loads as soon as it is opened, and where it leads."""
 
     def __init__(self, text):
         super().__init__()
-        self.addresses = []
+        self.addresses, self.links = [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         told = dict(attributes)
+        if tag == "a" and told.get("href"):
+            self.links.append(urlsplit(told["href"]))
         shown = tag != "link" or told.get("rel") not in ("next", "prev", "canonical")
         if told.get(LOADED.get(tag)) and shown:
             self.addresses.append(told[LOADED[tag]])
@@ -69,6 +71,13 @@ def test_no_page_loads_anything_from_elsewhere(site):
                 assert (page.parent / where.path).exists(), (page, address)
     for style in site.rglob("*.css"):
         assert not re.findall(r"url\([\"']?(?:https?:)?//|@import", style.read_text("utf-8")), style
+
+
+def test_every_link_within_the_site_leads_somewhere(site):
+    for page in site.rglob("*.html"):
+        for where in Loads(page.read_text(encoding="utf-8")).links:
+            if where.scheme == "" and where.path and page.name != "404.html":
+                assert (page.parent / unquote(where.path)).exists(), (page, where.path)
 
 
 def test_the_search_index_has_every_page(site):
@@ -104,7 +113,8 @@ def test_search_works_without_a_server(site, browser):  # noqa: F811
     page.on("request", lambda request: asked.append(request.url))
     page.goto((site / "index.html").as_uri())
     page.click("[data-md-component=search-query]")
-    page.fill("[data-md-component=search-query]", "Bahdanau")
-    page.wait_for_selector(".md-search-result__link", timeout=20_000)
+    page.wait_for_selector("text=Type to start searching", timeout=60_000)
+    page.keyboard.type("Bahdanau")
+    page.wait_for_selector(".md-search-result__link", timeout=60_000)
     page.close()
     assert asked and {urlsplit(address).scheme for address in asked} <= {"file", "data"}

@@ -248,7 +248,7 @@ BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "m
 def rooms() -> dict[str, list[Path]]:
     """The files of each room that have something public to show."""
     found = {}
-    # A test of the site shows one room: all of them take half a minute.
+    # A test of the site shows two rooms: all of them take half a minute.
     only = os.environ.get("REGARD_SITE_ROOMS", " ".join(ROOMS)).split()
     for room, title in ROOMS.items():
         if room not in only:
@@ -291,15 +291,15 @@ def python(path: Path) -> str:
     return "\n".join(lines)
 
 
-FRONT = """# regard
+FRONT = f"""# regard
 
 What `import regard` offers. A run, as `load` and `train` give it, stands below.
 
 ::: regard
-    options: {members: [attend, load, train, watch]}
+    options: {{members: [{", ".join(name for name in regard.__all__ if name[0] != "_")}]}}
 
 ::: regard.see.run.Run
-    options: {inherited_members: true}
+    options: {{inherited_members: true}}
 """
 
 
