@@ -71,7 +71,7 @@ for start, more in json.loads({shorter!r}).items():
         words += more
 if words[:1] == ["serve"]:  # it must be there to be ended
     os.execv({python!r}, [{python!r}, "-m", "regard", *words, "--port", {port!r}])
-sys.argv = ["", {door!r}, *words]
+sys.argv = ["", {door!r}, sys.argv[0], *words]
 exec({ask!r})
 """
 

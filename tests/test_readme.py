@@ -25,7 +25,7 @@ NARROW = ["model.width=32", "model.hidden=32", "decode.max_new_tokens=8"]
 SHORTER = {
     "train translate-tatoeba": [*TOYS, *NARROW],
     "train seq2seq-additive": [*TOYS, *NARROW],
-    "train lm-shakespeare-cpu": [*TWO, "data.valid=", "decode.max_new_tokens=20"],
+    "train lm-shakespeare-cpu": [*TWO, *NARROW, "model.depth=1", "data.valid="],
     "train my-recipe.toml": [*TWO, *NARROW, *WORDS, "decode.num_beams=1"],
     "train classify": [*TWO, "text.size=60", "model.width=32"],
     "train caption-shapes": [*TWO, "data.test="],
@@ -68,7 +68,8 @@ def clone(tmp_path_factory):
         yield place
 
 
-TYPED = [name for name, blocks in SECTIONS.items() if any(b.language == "sh" for b in blocks)]
+RUN = ("sh", "python")
+TYPED = [name for name, blocks in SECTIONS.items() if any(b.language in RUN for b in blocks)]
 
 
 @pytest.mark.parametrize("section", TYPED)

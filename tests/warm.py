@@ -32,7 +32,7 @@ def answer(link: socket.socket) -> int:
         os.dup2(stream, number)
     opened = [os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww")]
     sys.stdin, sys.stdout, sys.stderr = opened
-    sys.argv = ["regard", *asked["words"]]
+    sys.argv = asked["words"]
     try:
         cli.main()
     except SystemExit as left:
