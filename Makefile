@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test test-gpu check browser bench lectures clean
+.PHONY: setup demo test test-gpu check browser bench lectures site clean
 
 setup: .venv/ready
 
@@ -52,5 +52,10 @@ bench: .venv/ready-dev
 lectures: .venv/ready-dev
 	$(BIN)/python benchmarks/lectures.py
 
+# Every page, and every setting, command, route and class; site/index.html needs no server and no network.
+# What the theme says of its own future is left out.
+site: .venv/ready-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
