@@ -18,8 +18,8 @@ IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";\n', re.M)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|const|let|class) (\w+))", re.M)
 
 
-def bundle(name: str) -> str:
-    """A module with all that it imports, as one script: each in a scope of its own, in the order in
+def bundle(*names: str) -> str:
+    """Modules with all that they import, as one script: each in a scope of its own, in the order in
     which they need each other."""
     done: dict[str, str] = {}
 
@@ -32,7 +32,8 @@ def bundle(name: str) -> str:
         body = EXPORT.sub("", IMPORT.sub(r"const \1 = $\2;\n", source))
         done[name] = f"const ${name} = (() => {{\n{body}return {{ {given} }};\n}})();\n"
 
-    add(name)
+    for name in names:
+        add(name)
     return "".join(done.values())
 
 
@@ -42,7 +43,7 @@ def standalone(data: dict[str, object]) -> str:
     safe = safe.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     whole = (PAGE / "see.html").read_text(encoding="utf-8")
     whole = whole.replace("{{style}}", (PAGE / "style.css").read_text(encoding="utf-8"))
-    whole = whole.replace("{{views}}", bundle("views"))
+    whole = whole.replace("{{views}}", bundle("views", "theme"))
     return whole.replace("{{data}}", safe)  # last: what is in the data is not looked into
 
 
