@@ -30,11 +30,15 @@ check: .venv/ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The page is tried in a real browser; where there is none and none can be installed, its tests say so.
+# The page is tried in a real browser, several servers behind a real proxy; where there is none and none
+# can be installed, their tests say so.
 browser:
 	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || \
 	(apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium) > /dev/null 2>&1 || \
 	echo "no chromium, and none could be installed: the page is not tried in a browser" >&2
+	@command -v nginx > /dev/null || test -x /usr/sbin/nginx || \
+	(apt-get update -qq && apt-get install -qq -y --no-install-recommends nginx-light) > /dev/null 2>&1 || \
+	echo "no nginx, and none could be installed: several servers behind one are not tried" >&2
 
 # In two processes with a thread each: with more, threads wait for each other's cores. The tests of a
 # file stay in one of them, so that what they share is made once.
