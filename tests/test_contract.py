@@ -365,5 +365,7 @@ def test_nobody_lists_tasks_by_name():
             said = path.read_text(encoding="utf-8")
             found = [name for name in names if f'"{name}"' in said]
             assert not found, f"{path}: {found}"
-    page = (root / "serve/page/playground.js").read_text(encoding="utf-8")
-    assert not [name for name in names if f'"{name}"' in page or f"{name}:" in page]
+    for path in (root / "serve/page").glob("*.js"):
+        page = path.read_text(encoding="utf-8")
+        found = [name for name in names if f'"{name}"' in page or f"{name}:" in page]
+        assert not found, f"{path}: {found}"

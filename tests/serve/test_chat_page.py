@@ -23,19 +23,25 @@ def talker(tmp_path_factory):
 
 
 def test_messages_are_bubbles_and_the_answer_is_the_servers(page, talker):
+    asked, told = [], []
+
+    def overhear(route):
+        answer = route.fetch()
+        asked.append(route.request.post_data_json["messages"])
+        told.append(answer.text())
+        route.fulfill(response=answer)
+
+    page.route("**/v1/chat/completions", overhear)
     page.goto(talker.url)
-    asked = []
     for text in ("the cat?", "the dog?"):
         page.fill("#say", text)
-        with page.expect_response("**/v1/chat/completions") as told:
+        with page.expect_response("**/v1/chat/completions"):
             page.keyboard.press("Enter")
         expect(page.locator("#hush")).to_be_disabled()
-        lines = told.value.text().splitlines()
-        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        chunks = [json.loads(line[6:]) for line in told[-1].splitlines() if "{" in line]
         said = "".join(row["delta"].get("content", "") for c in chunks for row in c["choices"])
         expect(page.locator(".bubble.user p").last).to_have_text(text)
         assert page.locator(".bubble.assistant p").last.text_content() == (said or "(nothing)")
-        asked.append(told.value.request.post_data_json["messages"])
     assert [message["role"] for message in asked[1]] == ["user", "assistant", "user"]
     shot(page, "chat")
     page.click("#anew")

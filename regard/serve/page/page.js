@@ -128,18 +128,20 @@ function write() {
 
 const LANGUAGES = new Intl.DisplayNames(["en"], { type: "language", fallback: "code" });
 const language = code => { try { return LANGUAGES.of(code); } catch { return code; } };
+/** What a run does, by what it is given and what it answers with. */
 const JOBS = {
-  translate: "translates", language: "goes on with a text", permute: "goes on with a text", story: "answers questions about a story",
-  masked: "fills in hidden words", spans: "fills in what is left out", "text-to-text": "turns one text into another", classify: "sorts texts into classes",
-  tag: "tags each word", answer: "finds the answer in a text", embed: "turns texts into vectors", picture: "says what is in a picture",
-  caption: "describes a picture", speech: "writes down what is said", graph: "judges graphs", node: "judges the nodes of a graph", decide: "says what to do next",
+  "text text": "turns one text into another", "text label": "sorts texts into classes", "text tags": "tags each word", "text vector": "turns texts into vectors",
+  "pair label": "sorts pairs of texts into classes", "pair span": "finds the answer in a text", "picture label": "says what is in a picture", "picture text": "describes a picture",
+  "sound text": "writes down what is said", "graph label": "judges graphs", "history label": "says what to do next",
 };
+const job = ({ languages, continues, gives, gets }) => languages ? `translates ${language(languages[0])} → ${language(languages[1])}`
+  : continues ? "goes on with a text" : JOBS[`${gives.kind} ${gets}`] ?? `${gives.labels[0]} → ${gets}`;
 
 /** What a run is, in a line: its job, its languages, its kind and size. */
-function about({ task, languages, architecture, parameters: count }) {
-  const pair = languages ? ` ${language(languages[0])} → ${language(languages[1])}` : "";
+function about(one) {
+  const { architecture, parameters: count } = one;
   const size = count >= 1e6 ? `${(count / 1e6).toFixed(1)} million` : count.toLocaleString("en");
-  return [make("b", {}, `${JOBS[task] ?? task}${pair}`), make("span.soft", {}, ` · ${architecture}, ${size} parameters`)];
+  return [make("b", {}, job(one)), make("span.soft", {}, ` · ${architecture}, ${size} parameters`)];
 }
 
 /** The run's own inputs as buttons. */
