@@ -15,9 +15,6 @@ from .app import BARE_SETTING, OVERRIDE, AsJson, Overrides, RunFolder, app, inte
 if TYPE_CHECKING:
     from ..see.run import Run
 
-if TYPE_CHECKING:
-    from ..see.run import Run
-
 
 @app.command()
 def evaluate(
@@ -200,8 +197,9 @@ def serve(
 ) -> None:
     """HTTP API and web page of one or several runs."""
     try:
+        from ..serve.guard import is_loopback
         from ..serve.limits import ServerLimits
-        from ..serve.server import allow_files, is_loopback
+        from ..serve.server import allow_files
         from ..serve.server import serve as listen
     except ImportError as error:
         raise InputError(

@@ -261,6 +261,8 @@ def silently(told: object) -> None:
 
 def kept_in(folder: Path) -> str:
     """What is left of a training that was left at once."""
+    if (folder / "README.md").is_file():
+        return f"the finished run in {folder} is as it was"
     if (folder / "model.safetensors").is_file():
         return f"the model is in {folder}, and the same command scores it"
     if any(folder.glob("checkpoint-*")):
@@ -273,6 +275,6 @@ def show_results(console: Console, folder: Path) -> None:
 
     results = folder / "results.json"
     if results.is_file():
-        for scores in json.loads(results.read_text()).values():
+        for scores in json.loads(results.read_text(encoding="utf-8")).values():
             print_scores(console, scores)
     console.print(f"The run is in {folder}", soft_wrap=True, highlight=False)

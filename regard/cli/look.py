@@ -225,20 +225,13 @@ def _see_heads(trained: Run, path: Path, examples: int, out: Path) -> None:
 
 def _check_same(name: str, settings: Sequence[str], folder: Path) -> None:
     """A run that is there must be what the recipe and the settings ask for."""
-    from ..training.recipe import read, read_run
+    from ..training.more import difference
+    from ..training.recipe import read
 
-    asked, there = read(name, settings), read_run(folder)
-    sides = [
-        {"task": r.task, **r.sections, "model": r.model, "train": r.train} for r in (asked, there)
-    ]
-    other = [f"[{section}]" for section in sides[0] if sides[0][section] != sides[1].get(section)]
-    if asked.model_from != there.model_from:
-        other.append("model.from")
-    for part in ("train", "valid", "test"):
-        if asked.data.named(part) != there.data.named(part):
-            other.append(f"data.{part}")
-    if other:
+    odd = difference(read(name, settings), folder)
+    if odd is not None:
+        key, there, asked = odd
         raise InputError(
-            f"{folder}: the run must be what {name} with these settings asks for, but its "
-            f"{other[0]} is another; compare it by its folder, or move it away."
+            f"{folder}: the run must be what {name} with these settings asks for, but has "
+            f"{key}={there!r} and not {asked!r}; compare it by its folder, or move it away."
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,11 +73,12 @@ def read_run(path: Path) -> dict[str, Any]:
         recipe = tomllib.loads((path / "recipe.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         recipe = {}
-    checkpoints = [int(p.name.rpartition("-")[2]) for p in path.glob("checkpoint-*[0-9]")]
+    numbers = [p.name.removeprefix("checkpoint-") for p in path.glob("checkpoint-*")]
+    checkpoints = [int(number) for number in numbers if number.isdecimal()]
     trained = (path / "model.safetensors").is_file()
     steps = recipe.get("train", {}).get("steps", 0)
     taken = read_json(path / "cost.json").get("steps", max(checkpoints, default=0))
-    files = [file for file in path.rglob("*") if file.is_file()]
+    files = list(sizes_and_times(path))
     return {
         "run": str(path),
         "task": recipe.get("task", {}).get("kind", ""),
@@ -85,9 +88,18 @@ def read_run(path: Path) -> dict[str, Any]:
         "steps": steps,
         "trained": trained,
         "finished": trained and (path / "README.md").is_file(),
-        "bytes": sum(file.stat().st_size for file in files),
-        "when": max(file.stat().st_mtime for file in files),
+        "bytes": sum(size for size, _ in files),
+        "when": max((when for _, when in files), default=0.0),
     }
+
+
+def sizes_and_times(path: Path) -> Iterator[tuple[int, float]]:
+    """Of all files of a run; one that a training takes away meanwhile is passed over."""
+    for file in path.rglob("*"):
+        with suppress(OSError):
+            about = file.stat()
+            if stat.S_ISREG(about.st_mode):
+                yield about.st_size, about.st_mtime
 
 
 def headline(results: dict[str, Any]) -> dict[str, Any]:
@@ -104,6 +116,6 @@ def read_json(path: Path) -> dict[str, Any]:
     """What a file of a run says; nothing, where it is not there or half-written."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

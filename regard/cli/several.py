@@ -32,6 +32,8 @@ def train_several(
         train_shown(recipe, said, run, fresh, on=on)
 
     chosen = dict(map(values_of, sweep))
+    if len(chosen) < len(sweep):
+        raise InputError("--sweep: a setting must come once, with all its values: KEY=A,B.")
     told: Any = several(
         recipe, *settings, seeds=seeds, sweep=chosen, run=run, train=shown, fresh=fresh
     )

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataError
+from ..text.chat import ROLES
 from .read import Faults, is_text, kind_of, records
-
-ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 class Conversation(NamedTuple):

@@ -43,9 +43,14 @@ class Settings:
     def named(self, part: str) -> list[Path]:
         """Which files they are, there or not."""
         named: Files = vars(self)[part]
-        paths = []
-        for name in [named] if isinstance(named, str) else named:
-            path = Path(self.root) / name
-            found = sorted(path.parent.glob(path.name)) if "*" in path.name else []
-            paths += found or [path]  # a pattern that finds nothing is named like a missing file
-        return paths if named else []
+        if not named:
+            return []
+        every = [self.matching(name) for name in ([named] if isinstance(named, str) else named)]
+        if len(every) == 2 and len(every[0]) == len(every[1]):  # sides aligned file by file
+            return [path for both in zip(*every, strict=True) for path in both]
+        return [path for paths in every for path in paths]
+
+    def matching(self, name: str) -> list[Path]:
+        """The files of a name or a pattern; one that finds nothing is named like a missing file."""
+        path = Path(self.root) / name
+        return (sorted(path.parent.glob(path.name)) if "*" in path.name else []) or [path]

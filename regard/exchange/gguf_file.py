@@ -109,7 +109,7 @@ class GGUFFile:
             items, size = self.types.GGML_QUANT_SIZES[kind]
             length = math.prod(shape) // items * size
             row = shape[-1] if shape else 1
-            if row % items or begin + offset + length > len(self.bytes):
+            if 0 in shape or row % items or begin + offset + length > len(self.bytes):
                 raise ValueError(f"'{name}' does not lie in it")
             yield name, Lying(shape, kind, begin + offset, length)
 

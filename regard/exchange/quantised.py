@@ -64,7 +64,7 @@ def config_of(folder: Path) -> dict[str, Any]:
             "pad_token_id": 0,
             "decoder_start_token_id": 0,
         }
-    except (KeyError, ValueError, IndexError, StopIteration) as error:
+    except (KeyError, ValueError, IndexError, OverflowError, StopIteration) as error:
         raise RunError(
             f"{folder}: {ENCODER} and {DECODER} must be the two graphs of a T5, but are not "
             f"({error})."
@@ -185,10 +185,13 @@ def numbers(tensor: Any, path: Path) -> NDArray[Any]:
     """A tensor that lies in the file."""
     from onnx import TensorProto
 
-    kind = TensorProto.DataType.Name(tensor.data_type).lower()
+    known = tensor.data_type in TensorProto.DataType.values()
+    kind = TensorProto.DataType.Name(tensor.data_type).lower() if known else "an unknown form"
     dtype = {"float": "float32", "int8": "int8", "uint8": "uint8"}.get(kind, "")
     if not dtype:
         raise RunError(f"{path}: '{tensor.name}' is in {kind}; only float32 and int8 are read.")
+    if len(tensor.raw_data) % np.dtype(KIND[dtype]).itemsize or min(tensor.dims, default=0) < 0:
+        raise RunError(f"{path}: the tensors must lie in it, but '{tensor.name}' does not.")
     inside = np.frombuffer(tensor.raw_data, KIND[dtype])
     if not tensor.raw_data:  # single numbers are also said in a list
         listed = tensor.float_data if dtype == "float32" else tensor.int32_data

@@ -55,8 +55,10 @@ def read_chat(folder: Path) -> ChatFormat | None:
         template = named.get("default", {}).get("template")
     if not isinstance(template, str):
         return None
-    added = read_json(folder, "tokenizer.json").get("added_tokens") or []
-    controls = [token["content"] for token in added if token.get("special")]
+    added = read_json(folder, "tokenizer.json").get("added_tokens")
+    added = added if isinstance(added, list) else []
+    special = (t for t in added if isinstance(t, dict) and t.get("special"))
+    controls = [t["content"] for t in special if isinstance(t.get("content"), str)]
     bos, eos = (named_token(about.get(f"{role}_token")) for role in ("bos", "eos"))
     known = dict.fromkeys([*controls, bos, eos])
     return ChatFormat(template, [name for name in known if name], bos, eos)

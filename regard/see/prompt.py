@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -130,13 +131,14 @@ def prompt(
             f"{path}: there must be two labels and {max(shots)} rows beside the {examples} that "
             f"are scored, but there are {len(labels)} and {len(others)}; lower --examples."
         )
+    known = [str(rows[i].label) for i in others]
     found, ask = [], as_chat if chat else as_text
     for count in shots:
         hits = unread = 0
         for place in counted(scored, f"asking with {count} shown", len(scored)):
             rng = np.random.default_rng([seed, place])
-            shown = [rows[i] for i in drawn(rng, others, [str(rows[i].label) for i in others])]
-            question = ask(run, settings, shown[:count], rows[place], words, labels)
+            shown = [rows[i] for i in islice(drawn(rng, others, known), count)]
+            question = ask(run, settings, shown, rows[place], words, labels)
             told = CHOICES[settings.by](run, question)
             hits += told is not None and labels[told] == str(rows[place].label)
             unread += told is None

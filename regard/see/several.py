@@ -158,6 +158,8 @@ def several(
         raise InputError(f"data.{on}: several runs are compared by their scores, so name its file.")
     found: dict[tuple[str, ...], Setting] = {}
     trials = list(plan(base, typed(sweep or {}), first.train.seed, seeds))
+    if len({trial.folder for trial in trials}) < len(trials):
+        raise InputError("sweep: each combination must have a folder of its own; use plain values.")
     for trial in trials:  # what cannot be meant shows before anything is trained
         read(recipe, [*overrides, *_said(trial)])
     for trial in trials:
@@ -188,7 +190,7 @@ def plan(base: Path, sweep: Mapping[str, Sequence[str]], first: int, seeds: int)
         words = [f"{key}={value}" for key, value in chosen.items()]
         for seed in range(first, first + seeds):
             named = [*words, f"seed{seed}"] if seeds > 1 or not words else words
-            name = "-".join([base.name, *(re.sub(r"[^\w.=+]", "", word) for word in named)])
+            name = "-".join([base.name, *(re.sub(r"[^\w.=+-]", "", word) for word in named)])
             yield Trial(chosen, seed, base.with_name(name))
 
 

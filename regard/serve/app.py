@@ -51,7 +51,7 @@ def make_app(
     if any(one.task.gives.from_file for one in hosted):
         # Written as base64 three bytes are four, and something is said beside them.
         limits = replace(limits, body=limits.body + limits.file * 4 // 3)
-    runs = Runs(hosted, limits)
+    runs = Runs(hosted, limits, bool(api_key) or hosts is None or hosts.is_local)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -124,11 +124,15 @@ def page_routes(runs: Runs) -> APIRouter:
         return FileResponse(PAGE / "docs.html", media_type="text/html")
 
     @router.get("/examples")
-    async def examples(model: str | None = None) -> Response:
-        """Up to three inputs of the run's own data, in the form it takes."""
+    async def examples(request: Request, model: str | None = None) -> Response:
+        """Up to three inputs of the run's own data, in the form it takes; none where anybody may
+        ask."""
         one = runs.pick(model)
+        if not runs.private:
+            offered[one.name] = []
         if one.name not in offered:
-            offered[one.name] = await asyncio.to_thread(about.examples, one.run)
+            reading = asyncio.to_thread(about.examples, one.run)
+            offered[one.name] = await runs.in_time(request, reading)
         return await told({"model": one.name, "examples": offered[one.name]})
 
     @router.get("/training")
@@ -156,7 +160,8 @@ def openai_routes(runs: Runs) -> APIRouter:
         one = runs.pick(asked.model)
         if not one.writes:
             raise InputError(f"model: {one.name} ({one.kind}) does not write; ask /predict.")
-        job = await asyncio.to_thread(Completing, one, asked, limits, runs.metrics)
+        made = asyncio.to_thread(Completing, one, asked, limits, runs.metrics)
+        job = await runs.in_time(request, made)
         if not asked.stream:
             return await told(await runs.in_time(request, job.whole()))
         first = await runs.in_time(request, job.begin())

@@ -35,7 +35,8 @@ def chat_routes(runs: Runs) -> APIRouter:
     async def chat_completions(asked: schema.ChatCompletion, request: Request) -> Response:
         """What the assistant says next."""
         one = runs.pick(asked.model)
-        job = await asyncio.to_thread(Chatting, one, asked, runs.limits, runs.metrics)
+        made = asyncio.to_thread(Chatting, one, asked, runs.limits, runs.metrics)
+        job = await runs.in_time(request, made)
         if not asked.stream:
             return await told(await runs.in_time(request, job.whole()))
         first = await runs.in_time(request, job.begin())

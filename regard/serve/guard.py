@@ -31,6 +31,10 @@ UNSENT = 0
 THROWN_AWAY = 2**26  # bytes of a body too large that are still read, so that its answer is seen
 
 
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 class Hosts:
     """The names that this server answers to.
 
@@ -39,6 +43,7 @@ class Hosts:
     """
 
     def __init__(self, host: str, allowed: Sequence[str] = ()) -> None:
+        self.is_local = is_loopback(host)
         self.known = {"localhost", host.lower(), *(name.lower() for name in allowed)}
         self.anywhere = host in ("0.0.0.0", "::", "")  # then every address of the machine
 

@@ -21,8 +21,12 @@ from .served import ServedRun
 class Runs:
     """The runs that are served, and how long each may take to answer."""
 
-    def __init__(self, hosted: Sequence[ServedRun], limits: ServerLimits) -> None:
+    def __init__(
+        self, hosted: Sequence[ServedRun], limits: ServerLimits, private: bool = True
+    ) -> None:
+        """`private`: only this machine, or who has the key, may ask."""
         self.hosted, self.limits, self.metrics = list(hosted), limits, Metrics()
+        self.private = private
         self.by_name = {one.name: one for one in hosted}
         self.stopping = threading.Event()  # set by the signal that ends the server
 

@@ -98,7 +98,3 @@ def bind(host: str, port: int) -> socket.socket:
             f"{host}:{port} cannot be served ({why}); choose another --port."
         ) from error
     return bound
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")

@@ -26,7 +26,7 @@ from ..decode import Settings as Decode
 from ..errors import InputError
 from ..model import Model
 from ..text import Text, learn
-from ..text.chat import Chat, ChatFormat
+from ..text.chat import ROLES, Chat, ChatFormat
 from .form import Form, TextForm
 from .task import Axis, Measured, Rng, Scores, Sections
 from .writer import ContinuationTask, load_text
@@ -86,7 +86,7 @@ class Converse(ContinuationTask[ConverseSettings, Conversation, Rows]):
         cls, settings: ConverseSettings, sections: Sections, examples: Examples[Conversation]
     ) -> Self:
         said = (message["content"] for row in examples for message in json.loads(row.messages))
-        roles = "\n".join(conversations.ROLES)
+        roles = "\n".join(ROLES)
         lines = (line for text in (roles, *said) for line in text.split("\n"))
         learned = learn(lines, sections["text"], CONTROLS)
         end = CONTROLS[1]
@@ -138,8 +138,12 @@ class Converse(ContinuationTask[ConverseSettings, Conversation, Rows]):
         for number, message in enumerate(messages):
             if message["role"] != "assistant" or not number:
                 continue
-            prompt = self.template.ids(messages[:number])
-            ids = self.template.ids(messages[: number + 1], answered=True)
+            try:
+                prompt = self.template.ids(messages[:number])
+                ids = self.template.ids(messages[: number + 1], answered=True)
+            except InputError as error:
+                faults.report(row.where, str(error).rstrip("."))
+                return
             if ids[: len(prompt)] != prompt:
                 faults.report(row.where, "the chat template must write an answer behind its prompt")
                 continue

@@ -59,7 +59,7 @@ def print_field(field: Field) -> None:
             )
         count = f"{len(one.looked_at)} of {len(field.tokens)}"
         table.add_row(str(one.layer + 1), count, *columns)
-    Console().print(f"What '{as_word(field.tokens[field.place])}' depends on", table, sep="\n")
+    console().print(f"What '{as_word(field.tokens[field.place])}' depends on", table, sep="\n")
 
 
 def print_meaning(found: Meaning) -> None:
@@ -74,7 +74,7 @@ def print_meaning(found: Meaning) -> None:
             f"{i + 1} and {j + 1}: {every[layer][i, j]:.3f}" for i, j in (ordered[0], ordered[-1])
         ]
         table.add_row(where, f"{far:.4f}", *told)
-    Console().print(f"'{found.word}' in {count} sentences", table, sep="\n")
+    console().print(f"'{found.word}' in {count} sentences", table, sep="\n")
 
 
 def print_layers(found: Layers) -> None:

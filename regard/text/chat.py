@@ -24,6 +24,10 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 LONGEST_TEMPLATE = 2**17  # characters
 LONGEST_CHAT = 2**22
 PRIVATE = range(0xE000, 0xF8FF)  # characters that mean nothing in any text
+# What a template may end in, beside Jinja's own errors.
+FAULTS = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,12 @@ class Chat:
         if not controls:
             return self.text.encode([self.render(messages, not answered)])[0]
         every = "".join(message["content"] for message in messages)
-        mark = next(chr(code) for code in PRIVATE if chr(code) not in every)
+        mark = next((chr(code) for code in PRIVATE if chr(code) not in every), "")
+        if not mark:
+            raise InputError(
+                "messages: they must leave one private character (U+E000 to U+F8FE) unused, but "
+                "use all."
+            )
         shielded = [{**m, "content": self.spellings.sub(rf"\1{mark}", m["content"])}
                     for m in messages]  # fmt: skip
         parts = self.names.split(self.render(shielded, not answered))
@@ -122,26 +131,22 @@ class Chat:
                         "chat template writes more."
                     )
                 written.append(part)
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (TemplateError, *FAULTS) as error:
             raise InputError(f"messages: the chat template refuses them ({error}).") from error
         return "".join(written)
 
     @cached_property
     def program(self) -> Any:
         """The template, ready to run in its sandbox with the helpers that templates count on."""
-        try:
-            import jinja2
-            from jinja2.sandbox import ImmutableSandboxedEnvironment
-        except ImportError as error:
-            raise InputError("a chat needs jinja2; pip install 'regard[chat]'.") from error
-        sandbox = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
+        sandbox = sandboxed()
+        from jinja2 import TemplateError
+
         sandbox.filters["tojson"] = as_json
         sandbox.globals |= {"raise_exception": refuse, "strftime_now": now}
+        del sandbox.globals["lipsum"]  # writes as much as it is asked for
         try:
             return sandbox.from_string(self.format.template)
-        except (jinja2.TemplateError, RecursionError, ValueError) as error:
+        except (TemplateError, *FAULTS) as error:
             raise RunError(f"the chat template is no template of Jinja's ({error}).") from error
 
     @cached_property
@@ -154,6 +159,26 @@ class Chat:
     def spellings(self) -> re.Pattern[str]:
         """The first letter of a control token's name, or of as much of one as ends a message."""
         return re.compile(f"(?=(?:{'|'.join(map(begun, self.text.controls))}))(.)", re.DOTALL)
+
+
+def sandboxed() -> Any:
+    """Jinja's sandbox; texts and lists are not multiplied in it, nor large powers taken."""
+    try:
+        import jinja2  # noqa: F401
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError as error:
+        raise InputError("a chat needs jinja2; pip install 'regard[chat]'.") from error
+
+    class Bounded(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset({"*", "**"})
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            numbers = isinstance(left, int | float) and isinstance(right, int | float)
+            if not numbers or (operator == "**" and abs(right) > 64):
+                raise ValueError(f"'{operator}' is for small numbers")
+            return super().call_binop(context, operator, left, right)
+
+    return Bounded(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
 
 
 def begun(name: str) -> str:

@@ -128,7 +128,7 @@ def reopen(recipe: Recipe, folder: Path) -> None:
 
     What told of its end goes; its weights are those that validation chose, until better ones come.
     """
-    for name in (CARD, RESULTS):
+    for name in (CARD, RESULTS, "cost.json"):
         (folder / name).unlink(missing_ok=True)
     progress, weights = stored_progress(folder), folder / WEIGHTS
     if weights.is_file():

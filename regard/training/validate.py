@@ -59,7 +59,8 @@ def validate(
     best = progress.best is None or worth > progress.best
     progress.best, progress.worse = (worth, 0) if best else (progress.best, progress.worse + 1)
     # A final score reads text in one strip, and computes in float32: then it is another number.
-    same = precision is None and not loss.parts and vars(recipe.task).get("cut") != "stream"
+    whole = precision is None and recipe.decode.precision == "float32"
+    same = whole and not loss.parts and vars(recipe.task).get("cut") != "stream"
     return Scored(progress.step, scores, best, loss.measured if same else None)
 
 

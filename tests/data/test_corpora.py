@@ -7,6 +7,7 @@ import pytest
 import regard
 from regard.data.parallel import corpora, read
 from regard.data.read import Faults
+from regard.data.settings import Settings
 from regard.errors import DataError, RecipeError
 from tests.toys import sentences, translate, write_recipe
 
@@ -18,6 +19,15 @@ def files(tmp_path):
     (tmp_path / "b.tsv").write_text("three\ttrois\n")
     (tmp_path / "c.jsonl").write_text(json.dumps({"en": "four", "fr": "quatre"}) + "\n")
     return lambda *names: [tmp_path / name for name in names]
+
+
+def test_patterns_of_two_sides_are_aligned_file_by_file(tmp_path):
+    for name in ("a1.en", "a2.en", "a1.fr", "a2.fr"):
+        (tmp_path / name).write_text("x\n")
+    named = Settings(["a*.en", "a*.fr"], root=str(tmp_path)).named("train")
+    assert [path.name for path in named] == ["a1.en", "a1.fr", "a2.en", "a2.fr"]
+    one_side = Settings(["a*.en"], root=str(tmp_path)).named("train")
+    assert [path.name for path in one_side] == ["a1.en", "a2.en"]
 
 
 def test_corpora_follow_each_other_with_their_tags(files):

@@ -162,6 +162,13 @@ CASES = {
         )),
         "the tensors must lie in it",
     ),
+    "a number cut off": (
+        changed(lambda graph: setattr(
+            next(t for t in graph.initializer if t.name.endswith("layer_norm.weight")),
+            "raw_data", b"abc",
+        )),
+        "the tensors must lie in it",
+    ),
     "an embedding of its own": (
         changed(lambda graph: tensor_of(graph, f"{TABLE}_scale").CopyFrom(
             onnx.numpy_helper.from_array(np.float32(2.0), f"{TABLE}_scale")

@@ -7,6 +7,7 @@ import pytest
 
 import regard
 from regard.errors import InputError, RecipeError, RunError
+from regard.see.several import plan
 
 QUICK = ("train.steps=4", "train.save_every=4", "train.evaluate_every=4",
          "train.evaluate_examples=0", "decode.kind=greedy", "decode.max_new_tokens=4")  # fmt: skip
@@ -97,6 +98,7 @@ def test_settings_with_several_seeds_on_rows_of_python(tmp_path):
 
 def test_what_cannot_be_meant_shows_before_anything_is_trained(toy, tmp_path, main, monkeypatch):
     for options, told, kind in (
+        ({"sweep": {"train.rate": ["1e-3", "1e -3"]}}, "a folder of its own", InputError),
         ({"seeds": 0}, "seeds must be 1 or more, but is 0", InputError),
         ({"sweep": {"train.rate": []}}, "values that differ, but has none", InputError),
         ({"sweep": {"train.rate": [1, 1]}}, "values that differ, but has 1, 1", InputError),
@@ -109,6 +111,10 @@ def test_what_cannot_be_meant_shows_before_anything_is_trained(toy, tmp_path, ma
         several(toy, tmp_path, "data.valid=", sweep={"train.rate": [0.1]})
     said = main("train", toy.name, "--sweep", "train.rate", status=2).err
     assert "--sweep: 'train.rate' must look like KEY=A,B, such as train.rate=0.001,0.002." in said
+    twice = ("--sweep", "train.rate=0.1", "--sweep", "train.rate=0.2")
+    assert "a setting must come once" in main("train", toy.name, *twice, status=2).err
+    small, large = plan(tmp_path / "r", {"train.rate": ["1e-3", "1e3"]}, 0, 1)
+    assert small.folder != large.folder
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="one after the other, in one process each"):
         several(toy, tmp_path, seeds=2)

@@ -97,8 +97,14 @@ REFUSED = {
     "a wrong sum": ("{{ 1 / 0 }}", "refuses them"),
     "a long range": ("{% for i in range(10**9) %}x{% endfor %}", "refuses them"),
     "no end": (
-        "{% for i in range(99999) %}{{ 'x' * 99999 }}{% endfor %}", f"{LONGEST_CHAT:,} characters",
+        "{% for i in range(99999) %}{{ 'x' | center(9999) }}{% endfor %}",
+        f"{LONGEST_CHAT:,} characters",
     ),
+    "a text many times": ("{{ 'x' * 10**9 }}", "refuses them"),
+    "a list many times": ("{{ ([0] * 10**9) | length }}", "refuses them"),
+    "a large power": ("{{ 9**999 }}", "'**' is for small numbers"),
+    "filler": ("{{ lipsum(10**6) }}", "refuses them"),
+    "itself": ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "refuses them"),
 }  # fmt: skip
 
 
@@ -117,6 +123,7 @@ def test_a_template_may_not_do_everything(case):
         ([{"role": "<|im_start|>", "content": "x"}], "its role must be one of system, "),
         ([{"role": "user", "content": 3}], "message 1: its content must be a text"),
         ([*user("x"), {"role": "user"}], "message 2: its content must be a text"),
+        (user("".join(map(chr, range(0xE000, 0xF900)))), "must leave one private character"),
     ],
 )
 def test_what_is_no_message(messages, wanted):

@@ -26,20 +26,28 @@ export async function converse(model, signal) {
   const text = $("say").value.trim(), manner = $("system").value.trim();
   if (!text) return;
   $("say").value = "";
-  messages.push({ role: "user", content: text });
-  bubble("user", text);
-  const answer = bubble("assistant", "…");
+  const talk = messages, reply = { role: "assistant", content: "" };
+  const first = manner ? [{ role: "system", content: manner }] : [];
+  talk.push({ role: "user", content: text });
+  const body = { model, messages: [...first, ...talk], stream: true };
+  talk.push(reply); // its place is taken now, so that what is said meanwhile stands behind it
+  const asked = bubble("user", text), answer = bubble("assistant", "…");
   let said = "";
   try {
-    const first = manner ? [{ role: "system", content: manner }] : [];
-    const body = { model, messages: [...first, ...messages], stream: true };
     for await (const chunk of events(await ask("/v1/chat/completions", body, signal))) {
       said += chunk.choices?.[0]?.delta?.content ?? "";
+      reply.content = said;
       if (said) answer.textContent = said;
       answer.scrollIntoView({ block: "nearest" });
     }
+  } catch (fault) {
+    if (!said) { // it was refused, so it was not said
+      talk.splice(talk.indexOf(reply) - 1, 2);
+      for (const one of [asked, answer]) one.parentElement.remove();
+      $("say").value ||= text;
+    }
+    throw fault;
   } finally {
     answer.textContent = said || "(nothing)";
-    messages.push({ role: "assistant", content: said });
   }
 }

@@ -130,12 +130,12 @@ const LANGUAGES = new Intl.DisplayNames(["en"], { type: "language", fallback: "c
 const language = code => { try { return LANGUAGES.of(code); } catch { return code; } };
 /** What a run does, by what it is given and what it answers with. */
 const JOBS = {
-  "text text": "turns one text into another", "text label": "sorts texts into classes", "text tags": "tags each word", "text vector": "turns texts into vectors",
+  chat: "answers in a conversation", "text text": "turns one text into another", "text label": "sorts texts into classes", "text tags": "tags each word", "text vector": "turns texts into vectors",
   "pair label": "sorts pairs of texts into classes", "pair span": "finds the answer in a text", "picture label": "says what is in a picture", "picture text": "describes a picture",
   "sound text": "writes down what is said", "graph label": "judges graphs", "history label": "says what to do next",
 };
-const job = ({ languages, continues, gives, gets }) => languages ? `translates ${language(languages[0])} → ${language(languages[1])}`
-  : continues ? "goes on with a text" : JOBS[`${gives.kind} ${gets}`] ?? `${gives.labels[0]} → ${gets}`;
+const job = ({ chat, languages, continues, gives, gets }) => languages ? `translates ${language(languages[0])} → ${language(languages[1])}`
+  : chat ? JOBS.chat : continues ? "goes on with a text" : JOBS[`${gives.kind} ${gets}`] ?? `${gives.labels[0]} → ${gets}`;
 
 /** What a run is, in a line: its job, its languages, its kind and size. */
 function about(one) {
