@@ -271,6 +271,24 @@ class Hidden(Asked):
 
 
 @dataclass(frozen=True)
+class Patches(Asked):
+    """Pixels of patches that were hidden."""
+
+    places: Tensor  # (B, M) of the hidden patches, which are counted row after row
+
+    @property
+    def labels(self) -> Tensor:
+        return self.places
+
+    def of(self, patches: Tensor) -> Tensor:
+        """(B, S, D) of all patches -> (B, M, D) of those that were hidden"""
+        return patches.gather(1, self.places[..., None].expand(-1, -1, patches.shape[2]))
+
+    def counts(self, read: Tensors) -> tuple[int, ...]:
+        return (self.places.numel(),)
+
+
+@dataclass(frozen=True)
 class Label(Asked):
     """A class, several, or a number for each example."""
 

@@ -336,6 +336,7 @@ WRITE = {
     "decide": write_histories,
     "node": write_nodes,
     "picture": write_pictures,
+    "patches": write_pictures,
     "caption": write_captions,
     "classify": write_labelled,
     "tag": write_tags,

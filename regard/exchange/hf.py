@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 from torch import Tensor
 
 from .. import config as recipes
-from ..batch import Asked, Hidden, Ids, Label, Nothing, Permuted, Running
+from ..batch import Asked, Hidden, Ids, Label, Nothing, Patches, Permuted, Running
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..model import Model
@@ -407,6 +407,15 @@ def check_reads_text(run: Run) -> None:
         )
 
 
+def check_hides_nothing(run: Run) -> None:
+    """Which patches are hidden is no input of other programs."""
+    if run.task.sizes.asked is Patches:
+        raise RunError(
+            f"{run.folder}: a run that fills in hidden patches has no counterpart there; begin a "
+            "run for the task picture with it (model.from), and export that."
+        )
+
+
 def theirs(run: Run) -> tuple[Architecture, Config]:
     """The architecture that a run is there, and its config."""
     settings: Any = run.model.settings
@@ -452,6 +461,7 @@ def theirs(run: Run) -> tuple[Architecture, Config]:
 
 
 def theirs_of_pictures(run: Run, architecture: Architecture) -> tuple[Architecture, Config]:
+    check_hides_nothing(run)
     picture = run.recipe.sections["picture"]
     config = {**architecture.config(run.model.settings), "dtype": "float32"}
     config |= {"architectures": [next(iter(architecture.classes))]}

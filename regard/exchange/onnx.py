@@ -25,12 +25,13 @@ from ..training.checkpoint import write_text
 from ..training.run import Run
 from .folder import must_be_new
 from .graphs import Graph, Port, graphs_of
-from .hf import texts_of, write_vocabulary
+from .hf import check_hides_nothing, texts_of, write_vocabulary
 
 
 def write(run: Run, folder: Path) -> str:
     """Make a folder with its graphs, its vocabulary and a page on both; a word on what it is."""
     must_be_new(folder)
+    check_hides_nothing(run)
     try:
         import onnx
         import onnxscript  # noqa: F401

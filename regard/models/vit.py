@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from ..batch import Asked, Batch, Label, ModelOutput, Nothing, Pixels, Sizes, Tensors
+from ..batch import Asked, Batch, Label, ModelOutput, Nothing, Patches, Pixels, Sizes, Tensors
 from ..model import Looks, Model
 from ..parts.attention import Attention
 from ..parts.block import Block
@@ -19,7 +21,7 @@ from ..parts.output import Output
 from ..parts.place import PLACES, Learned, resized
 from ..parts.position import NoPosition
 from ..parts.score import SCORES
-from .door import make_door
+from .door import PatchDoor, make_door
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,14 @@ class ViTSettings:
 
 
 class ViT(Model):
-    """Patches in, a class out (Dosovitskiy et al. 2021).  -> scores (B, 1, C), or a vector"""
+    """Patches in, a class out (Dosovitskiy et al. 2021), or the pixels of hidden patches (Xie et
+    al. 2022).  -> scores (B, 1, C), pixels (B, M, C · p²), or a vector"""
 
     Settings = ViTSettings
     reads = (Pixels,)
-    answers = (Label, Nothing)
-    doors, stacks, heads = ("embedding", "tokens", "places"), ("blocks",), ("weigh", "output")
+    answers = (Label, Patches, Nothing)
+    doors, stacks = ("embedding", "tokens", "places"), ("blocks",)
+    heads = ("hidden", "weigh", "output")
     looks: ClassVar[Looks] = {"blocks.*.attention": ("inputs", "inputs")}
 
     def __init__(self, sizes: Sizes, settings: ViTSettings = ViTSettings()) -> None:
@@ -74,9 +78,13 @@ class ViT(Model):
         self.blocks = nn.ModuleList(self._block(layer) for layer in range(s.depth))
         final = RESIDUALS[s.residual].final
         self.norm = NORMS[s.norm](s.width, s.epsilon) if final else nn.Identity()
-        self.weigh = nn.Linear(s.width, 1) if s.pool == "sequence" else None
+        weighs = s.pool == "sequence" and self.asked is not Patches
+        self.weigh = nn.Linear(s.width, 1) if weighs else None
+        self.hidden = nn.Parameter(torch.zeros(s.width)) if self.asked is Patches else None
         if self.asked is Label:
             self.output = Output(s.width, sizes.classes, bias=True)
+        if self.asked is Patches:
+            self.output = Output(s.width, math.prod(sizes.item), bias=True)
         for name, weight in self.named_parameters():
             if name.startswith("embedding.cut.") and weight.dim() == 4 and sizes.stem != "linear":
                 nn.init.kaiming_normal_(weight, mode="fan_out", nonlinearity="relu")
@@ -102,6 +110,10 @@ class ViT(Model):
         return self.states(batch).states if self.asked is Nothing else super().forward(batch)
 
     def states(self, batch: Batch[Tensors, Asked]) -> ModelOutput:
+        asked = batch.asked
+        if isinstance(asked, Patches):
+            x = self.encode(batch.read, asked.places)[:, len(self.before) :]
+            return ModelOutput(asked.of(x))  # (B, M, D)
         x = self.encode(batch.read)  # (B, S, D)
         if self.weigh is not None:
             weights = self.weigh(x).softmax(1)  # (B, S, 1): each patch says how much it matters
@@ -109,10 +121,14 @@ class ViT(Model):
         spoken = x[:, len(self.before) :].mean(1, keepdim=True)
         return ModelOutput(x[:, :1] if self.settings.pool == "token" else spoken)
 
-    def encode(self, read: Tensors) -> Tensor:
-        """The tokens, where there are any, and the patches, row after row.  -> (B, S, D)"""
+    def encode(self, read: Tensors, places: Tensor | None = None) -> Tensor:
+        """The tokens, where there are any, and the patches, row after row; at places (B, M) a
+        learned vector stands instead.  -> (B, S, D)"""
         assert isinstance(read, Pixels)
         x = self.embedding.enter(read).vectors
+        if places is not None and self.hidden is not None:
+            masked = torch.zeros_like(x[..., 0], dtype=torch.bool).scatter(1, places, True)
+            x = torch.where(masked[..., None], self.hidden.to(x.dtype), x)
         height, width = read.values.shape[2:]
         grid = height // self.patch[0], width // self.patch[1]
         if self.tokens is not None:
@@ -123,6 +139,14 @@ class ViT(Model):
             x = block(x, bias=None if bias is None else bias.to(x.dtype))
         out: Tensor = self.norm(x)
         return out
+
+    def pixels(self, read: Pixels) -> Tensor:
+        """What is to be predicted of each patch: its pixels, less their mean, over their spread
+        (He et al. 2022, section 4).  -> (B, S, C · p²)"""
+        assert isinstance(self.embedding, PatchDoor)
+        patches = F.unfold(self.embedding.retina(read), self.patch, stride=self.patch)
+        variance, mean = torch.var_mean(patches, 1, correction=0, keepdim=True)
+        return ((patches - mean) / (variance + 1e-6).sqrt()).transpose(1, 2)
 
     def _block(self, layer: int) -> Block:
         s = self.settings

@@ -10,6 +10,7 @@ from .graphs import ClassifyGraphs
 from .language import Language
 from .masked import MaskedWords
 from .nodes import ClassifyNodes
+from .patches import MaskedPatches
 from .permute import Permute
 from .pictures import ClassifyPictures
 from .prediction import Prediction
@@ -35,6 +36,7 @@ TASKS: dict[str, type[AnyTask]] = {
     "answer": Answer,
     "embed": Embed,
     "picture": ClassifyPictures,
+    "patches": MaskedPatches,
     "caption": Caption,
     "speech": Speech,
     "graph": ClassifyGraphs,

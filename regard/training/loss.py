@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..batch import Batch, Choices, Heard, Hidden, Ids, Label, Span, Tags, Words
+from ..batch import Batch, Choices, Heard, Hidden, Ids, Label, Patches, Span, Tags, Words
 from ..model import AnyBatch, Model
 from ..parts.output import Output
 from ..parts.precision import at_least_float32, autocast_dtype
@@ -358,6 +358,16 @@ class SpanLoss(ClassLoss):
         return loss, loss.detach()
 
 
+class PatchLoss(TokenLoss):
+    """Squared distance from the pixels of hidden patches, and of no others."""
+
+    def __call__(self, model: Model, batch: Batch[Any, Patches]) -> Loss:
+        pixels = at_least_float32(model(batch))  # (B, M, C · p²)
+        right = batch.asked.of(model.pixels(batch.read))  # type: ignore[operator]
+        total = (pixels - right).square().mean(-1).sum()
+        return Loss(total, total.detach())
+
+
 class DegreesLoss(TokenLoss):
     """Squared distance of actions that are numbers, from those that were taken."""
 
@@ -443,6 +453,7 @@ LOSSES: dict[str, type[TokenLoss]] = {
     "labels": LabelsLoss,
     "number": NumberLoss,
     "span": SpanLoss,
+    "pixels": PatchLoss,
     "degrees": DegreesLoss,
     "one-step": OneStepLoss,
     "iteration": IterationLoss,

@@ -75,7 +75,8 @@ export async function predict(path, body, signal, compares) {
   const said = await askJson(path, body, signal);
   const { input: _, output, seconds, probabilities, label: __, ...others } = said[0] ?? {};
   clearAnswer();
-  $("answer").textContent = output ?? JSON.stringify(said[0] ?? said);
+  const text = output ?? JSON.stringify(said[0] ?? said);
+  $("answer").replaceChildren(text.startsWith("data:image/") ? make("img", { src: text, alt: "the picture, what is left of it, and how it is filled in" }) : text);
   $("speed").textContent = `${(seconds ?? (performance.now() - began) / 1000).toFixed(3)} s`;
   const rows = Object.entries(probabilities ?? {}).sort((one, two) => two[1] - one[1]).map(([label, share]) => {
     const more = compares && earlier ? share - (earlier[label] ?? 0) : 0;
