@@ -175,7 +175,7 @@ def serve(
         typer.Argument(metavar="RUN...", help="run folders; decode.KEY=VALUE changes a setting"),
     ],
     host: Annotated[str, typer.Option(help="the address to listen at")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="the port to listen at")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="the port to listen at")] = 8000,
     api_key: Annotated[
         str, typer.Option(envvar="REGARD_API_KEY", help="a key that every request must bring")
     ] = "",
@@ -221,7 +221,6 @@ def serve(
         )
     folders = [Path(word) for word in runs if not OVERRIDE.match(word)]
     settings = [word for word in runs if OVERRIDE.match(word)]
-    print(f"http://{host}:{port}  ({', '.join(map(str, folders))}); Ctrl-C ends", flush=True)
 
     def open_run(folder: Path) -> Run:
         return load_run(folder, [*settings, f"train.device={device}"])

@@ -32,7 +32,7 @@ def import_(
 def export(
     run: RunFolder,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="the folder to make")],
-    to: Annotated[str, typer.Option(help="hf, ctranslate2, gguf, or onnx, which takes nearly all")] = "hf",
+    to: Annotated[str, typer.Option(help="hf, ctranslate2, gguf, or onnx, for most runs")] = "hf",
 ) -> None:
     """A run as a folder that other programs read."""
     from ..exchange import WRITERS

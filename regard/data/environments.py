@@ -101,7 +101,11 @@ class Gymnasium:
         try:
             self.made = gymnasium.make(name)
         except gymnasium.error.Error as error:
-            raise InputError(f"'{name}': {' '.join(str(error).split())}.") from error
+            why = " ".join(str(error).split()).rstrip(".")
+            raise InputError(
+                f"'{name}': there is no such environment ({why}); keydoor comes with regard, the "
+                "others are Gymnasium's."
+            ) from error
         seen, done = self.made.observation_space, self.made.action_space
         if not isinstance(done, gymnasium.spaces.Discrete):
             raise InputError(f"'{name}': what is done must be one of some actions, but is {done}.")

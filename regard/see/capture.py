@@ -213,7 +213,10 @@ def look(
     picture = next((axis.picture for axis in sides.values() if axis.picture), b"")
     kinds = (recipe.task_kind, recipe.model_kind)
     layout = next((axis.layout for axis in sides.values() if axis.layout), None)
-    return AttentionReport(shown, target, looks, *kinds, written, picture=picture, layout=layout)
+    answer = target
+    if not answer and run.task.gets == "label":  # what it says, though it looks at no answer
+        answer = run.task.predict(run.model, [given], decode, run.longest)[0].output
+    return AttentionReport(shown, answer, looks, *kinds, written, picture=picture, layout=layout)
 
 
 def named(run: Run, sides: Mapping[str, Axis]) -> dict[str, Axis]:

@@ -33,6 +33,9 @@ def refuse_in_one_sentence(app: FastAPI, limits: ServerLimits, stopping: threadi
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
+        if first["type"] in ("json_invalid", "model_attributes_type"):
+            what = "body: it must be a JSON object, sent with Content-Type: application/json."
+            return refusal(422, what, "body")
         # Which of several forms a field could have had is the library's own business.
         named = (str(part) for part in first["loc"] if part != "body")
         where = ".".join(part for part in named if part.isidentifier() or part.isdecimal())
@@ -52,7 +55,9 @@ def refuse_in_one_sentence(app: FastAPI, limits: ServerLimits, stopping: threadi
     async def refused(request: Request, error: HTTPException) -> Response:
         if error.status_code == 400:  # nested too deeply, say
             return refusal(422, "body: it must be readable JSON, but is not.", "body")
-        return refusal(error.status_code, str(error.detail), headers=dict(error.headers or {}))
+        message = str(error.detail)
+        field = "model" if message.startswith("model:") else None
+        return refusal(error.status_code, message, field, dict(error.headers or {}))
 
     @app.exception_handler(UnreadError)
     async def unread(request: Request, error: UnreadError) -> Response:

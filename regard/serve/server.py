@@ -39,6 +39,7 @@ def serve(
     bound = bind(host, port)  # before anything is loaded
     hosted = [ServedRun(open_run(folder), limits) for folder in folders]
     app = make_app(hosted, limits, api_key, origins, Hosts(host, allowed))
+    print(f"http://{host}:{port}  ({', '.join(map(str, folders))}); Ctrl-C ends", flush=True)
     make_server(app, limits).run(sockets=[bound])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -156,13 +157,23 @@ def with_origin(given: config.Given) -> config.Given:
     return {**given, "model": {**own, **said}}
 
 
+def nearest_run(folder: Path) -> str:
+    """A run here whose name is like this one, as advice; "" where there is none."""
+    runs = {p.parent.name: p.parent for p in (*folder.parent.glob("*/recipe.toml"),
+                                              *Path("runs").glob("*/recipe.toml"))}  # fmt: skip
+    alike = difflib.get_close_matches(folder.name, runs, 1)
+    return f"did you mean {runs[alike[0]]}? " if alike else ""
+
+
 def read_run(folder: Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe that a run was trained with."""
     path = folder / "recipe.toml"
     if not path.is_file():
-        what = "holds no recipe.toml" if folder.is_dir() else "is not there"
+        what = "is a file" if folder.is_file() else "is not there"
+        what = "holds no recipe.toml" if folder.is_dir() else what
         raise RunError(
-            f"{folder}: a run folder is needed, but this one {what}; `regard train` makes one."
+            f"{folder}: a run folder is needed, but this one {what}; {nearest_run(folder)}"
+            "`regard train` makes one."
         )
     given = config.read(path, overrides)
     try:
