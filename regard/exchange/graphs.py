@@ -207,6 +207,14 @@ class Graph(nn.Module):
     def through(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
+    def read_from(self, tensors: Sequence[Tensor]) -> Tensors:
+        """What is read, of the tensors that go in."""
+        read = read_from(self.read, tensors)
+        if isinstance(read, Ids) and vars(self.model.settings).get("segments", 0) == 1:
+            # All of a text is in the only segment, which has a vector too, so nobody is asked.
+            read = replace(read, segments=torch.zeros_like(read.ids))
+        return read
+
 
 class Answer(Graph):
     """All that is read -> scores, or a vector."""
@@ -220,7 +228,7 @@ class Answer(Graph):
         self.outputs = [Port("scores", about)]
 
     def through(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        scores: Tensor = self.model(Batch(read_from(self.read, tensors), Nothing()))
+        scores: Tensor = self.model(Batch(self.read_from(tensors), Nothing()))
         if self.normalise:
             scores = nn.functional.normalize(scores, dim=-1)
         return (scores[:, 0] if self.single else scores,)
@@ -242,7 +250,7 @@ class Writer(Graph):
         *tensors, written = tensors
         padded = torch.cat((written, written[:, :1]), 1)  # the last column is never read
         asked = Words(padded, written.new_ones(written.shape[0]))
-        out = self.model.states(Batch(read_from(self.read, tensors), asked))
+        out = self.model.states(Batch(self.read_from(tensors), asked))
         heard = () if out.heard is None else (self.model.ctc(out.heard.states),)
         return self.model.output(out.states), *heard
 
@@ -280,7 +288,7 @@ class Reader(Graph):
             self.outputs += [Port("ctc", CTC), Port("ctc_lengths", "how many places are real")]
 
     def through(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        state = begun(self.model, read_from(self.read, tensors))
+        state = begun(self.model, self.read_from(tensors))
         return *state.tensors(), *(state.heard or ())
 
 
