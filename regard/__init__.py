@@ -1,9 +1,11 @@
 """regard: attention models of the classic lectures, built of the same few parts.
 
-train   trains a recipe, scores it, and gives the run
-load    the run in a folder: it predicts, evaluates, and shows what attends to what
-attend  the one operation: softmax(query · key) value, and the weights
-watch   collects a model's attention weights while it runs
+train    trains a recipe, scores it, and gives the run
+several  the same with several seeds, or with each of several settings
+load     the run in a folder: it predicts, evaluates, and shows what attends to what
+attend   the one operation: softmax(query · key) value, and the weights
+watch    collects a model's attention weights while it runs; models of transformers too
+draw     what was seen so of somebody else's model, as a report
 """
 
 from __future__ import annotations

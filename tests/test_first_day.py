@@ -62,7 +62,7 @@ def test_the_version(main):
 def test_help_in_python_lists_what_there_is():
     said = pydoc.plain(pydoc.render_doc(regard))
     for name in regard.__all__[1:]:
-        assert f"    {name:7} " in said  # a line each
+        assert f"    {name:8} " in said  # a line each
         assert f"    {name}(" in said  # and the whole
     assert set(regard.__all__) <= set(dir(regard))
 

@@ -156,7 +156,7 @@ def test_the_command_trains_what_is_missing_and_compares(tmp_path):
         "accuracy" in done.stdout and "| memory-stories |" in (tmp_path / "compare.md").read_text()
     )
     other = regard("compare", "--recipes", "memory-stories", *small, "train.seed=3")
-    assert other.returncode == 2 and "its [train] is another" in other.stderr
+    assert other.returncode == 2 and "has train.seed=0 and not 3" in other.stderr
     other = regard("compare", "--recipes", "memory-stories", *small[:-1])
     assert other.returncode == 2 and "its data.train is another" in other.stderr
     again = regard("compare", "runs/memory-stories", "--json")
