@@ -132,7 +132,8 @@ class Place:
         if " serve " not in line:
             return line
         health = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{self.port}/health')"
-        there = f'until .venv/bin/python -c "{health}" 2> /dev/null; do kill -0 $server; sleep 0.1; done'
+        there = f'until .venv/bin/python -c "{health}" 2> /dev/null'
+        there += "; do kill -0 $server; sleep 0.1; done"
         return f"{command(line)} & server=$!\n{there}"
 
     def type(self, script: str) -> str:

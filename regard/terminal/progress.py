@@ -180,8 +180,8 @@ class Drawing:
 def shown(what: str, before: str = "") -> Iterator[None]:
     """Work drawn on stderr while it lasts."""
     drawing = Drawing(make_console(stderr=True), stays=False, before=before)
-    drawing.hear(Work(what))
     try:
+        drawing.hear(Work(what))  # an interruption may come as soon as this is seen
         with heard_by(drawing.hear):
             yield
     finally:
