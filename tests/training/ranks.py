@@ -106,9 +106,8 @@ def with_runs(folder, world, recipe):
             pass
 
 
-def with_a_kill(folder, world, recipe):
-    """One of them is killed once, between two checkpoints; torchrun starts all again."""
-    first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+def with_a_kill(folder, world, recipe, first=""):
+    """At first one of them is killed, between two checkpoints."""
     for run in ("killed", "whole"):
         for event in start(read(recipe, KILLED), folder / run, world):
             if first and world.rank == 1 and isinstance(event, Step) and event.step == 6:
