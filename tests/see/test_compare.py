@@ -158,7 +158,7 @@ def test_the_command_trains_what_is_missing_and_compares(tmp_path):
     other = regard("compare", "--recipes", "memory-stories", *small, "train.seed=3")
     assert other.returncode == 2 and "has train.seed=0 and not 3" in other.stderr
     other = regard("compare", "--recipes", "memory-stories", *small[:-1])
-    assert other.returncode == 2 and "its data.train is another" in other.stderr
+    assert other.returncode == 2 and "has data.train='one-fact" in other.stderr
     again = regard("compare", "runs/memory-stories", "--json")
     assert json.loads(again.stdout)["run"] == "memory-stories"
     assert "by_length" in again.stdout
