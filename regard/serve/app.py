@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -55,7 +56,12 @@ def make_app(
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
+        # Models and libraries stay: were they gone through whenever a large request makes Python look for
+        # garbage, everybody would wait for it.
+        gc.collect()
+        gc.freeze()
         yield
+        gc.unfreeze()
         # Who asked has been answered by now, or has had the time for it.
         for one in hosted:
             await asyncio.to_thread(one.close, 0.2)
