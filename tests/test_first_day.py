@@ -16,6 +16,7 @@ from PIL import Image
 from rich.console import Console
 
 import regard
+from regard.cli.answer import note_files
 from regard.cli.doctor import FEATURES
 from regard.progress import Work, counted, heard_by, tell
 from regard.terminal.progress import Drawing
@@ -380,6 +381,14 @@ def test_temperature_zero_is_greedy(main, trained):
     for more in ([], ["decode.kind=sample"]):
         cold = main("predict", trained.folder, *lines, "decode.temperature=0", *more).out
         assert cold == main("predict", trained.folder, *lines, "decode.kind=greedy").out
+
+
+def test_the_name_of_a_file_is_translated_but_not_in_silence(capsys, trained):
+    note_files(trained, ["two red cats", "cats.txt", "what is a.txt ?", "Ends.", "data/de.tsv"])
+    assert capsys.readouterr().err.splitlines() == [
+        f"regard: {name} is taken as the input itself; --input {name} reads a file."
+        for name in ("cats.txt", "data/de.tsv")
+    ]
 
 
 def test_a_folder_of_pictures_is_answered_file_by_file(main, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ from .app import BARE_SETTING, OVERRIDE, AsJson, Overrides, RunFolder, app, inte
 
 if TYPE_CHECKING:
     from ..see.run import Run
+
+
+# What reads like the name of a file of texts, rows or pictures.
+FILE = re.compile(r"[^\s?!,;:]+\.(txt|tsv|csv|jsonl?|gz|md|jpe?g|png|wav|flac)", re.IGNORECASE)
 
 
 @app.command()
@@ -97,6 +102,7 @@ def answers(
 
     writes_on = isinstance(trained.task, Streams)
     named = [str(file)] if file is not None and file.is_dir() else given
+    note_files(trained, given)
     from_folder = any(is_folder(word) for word in named)
     if named:
         every = [name for word in named for name in files_of(trained, word)]
@@ -155,6 +161,18 @@ def files_of(trained: Run, word: str) -> list[str]:
             "none."
         )
     return names
+
+
+def note_files(trained: Run, given: list[str]) -> None:
+    """Say it where what a run takes as a text reads like the name of a file."""
+    if trained.task.gives.kind != "text":
+        return
+    for word in given:
+        if FILE.fullmatch(word):
+            print(
+                f"regard: {word} is taken as the input itself; --input {word} reads a file.",
+                file=sys.stderr,
+            )
 
 
 def refuse_bare_setting(word: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InputError
+from ..training.files import RESULTS, is_finished, is_trained, said
 from .app import AsJson, Overrides, RecipeName, app, interruptible, load_run
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def demo(
     from .. import terminal
 
     console = terminal.console()
-    if fresh or not (run / "README.md").is_file():
+    if fresh or not is_finished(run):
         console.print("English to French on 94,000 short sentences of Tatoeba (CC BY 2.0 FR).")
         train_shown("translate-tatoeba", [], run, fresh)
     else:
@@ -249,7 +250,7 @@ def train_shown(
             signal.signal(kind, handler)
     if not leads:
         return
-    if asked and not (trained.folder / "model.safetensors").is_file():
+    if asked and not is_trained(trained.folder):
         print(f"saved in {trained.folder}; the same command goes on from there.", file=sys.stderr)
         sys.exit(128 + asked[0])  # 130 for Ctrl-C, 143 for what a batch system sends
     show_results(console, trained.folder)
@@ -261,9 +262,9 @@ def silently(told: object) -> None:
 
 def kept_in(folder: Path) -> str:
     """What is left of a training that was left at once."""
-    if (folder / "README.md").is_file():
+    if is_finished(folder):
         return f"the finished run in {folder} is as it was"
-    if (folder / "model.safetensors").is_file():
+    if is_trained(folder):
         return f"the model is in {folder}, and the same command scores it"
     if any(folder.glob("checkpoint-*")):
         return f"the last checkpoint is in {folder}, and the same command goes on from there"
@@ -273,8 +274,6 @@ def kept_in(folder: Path) -> str:
 def show_results(console: Console, folder: Path) -> None:
     from ..terminal.tables import print_scores
 
-    results = folder / "results.json"
-    if results.is_file():
-        for scores in json.loads(results.read_text(encoding="utf-8")).values():
-            print_scores(console, scores)
+    for scores in said(folder, RESULTS).values():
+        print_scores(console, scores)
     console.print(f"The run is in {folder}", soft_wrap=True, highlight=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InputError
+from ..training.files import RESULTS
 from .app import OVERRIDE, AsJson, Overrides, RunFolder, app, load_run
 from .learn import train_shown
 
@@ -149,7 +150,7 @@ def compare(
         names, folders = [str(folder) for folder in folders], []
         for name in names:
             folders.append(Path("runs") / Path(name).stem)
-            if not (folders[-1] / "results.json").is_file():
+            if not (folders[-1] / RESULTS).is_file():
                 train_shown(name, settings, folders[-1], fresh=False, to_stderr=as_json)
             else:
                 _check_same(name, settings, folders[-1])

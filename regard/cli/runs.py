@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
@@ -15,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
+from ..training.files import BILL, RECIPE, RESULTS, is_finished, is_trained, said
 from .app import AsJson, app
 
 
@@ -61,7 +61,7 @@ def steps_of(row: dict[str, Any]) -> str:
 def run_folders(folder: Path) -> Iterator[Path]:
     """The folder itself, and those in it, at any depth, that hold a recipe."""
     for place, inside, files in os.walk(folder):
-        if "recipe.toml" in files:
+        if RECIPE in files:
             yield Path(place)
             inside.clear()
         inside[:] = sorted(name for name in inside if not name.startswith("."))
@@ -70,24 +70,24 @@ def run_folders(folder: Path) -> Iterator[Path]:
 def read_run(path: Path) -> dict[str, Any]:
     """One run's line; what cannot be read is left empty."""
     try:
-        recipe = tomllib.loads((path / "recipe.toml").read_text(encoding="utf-8"))
+        recipe = tomllib.loads((path / RECIPE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         recipe = {}
     numbers = [p.name.removeprefix("checkpoint-") for p in path.glob("checkpoint-*")]
     checkpoints = [int(number) for number in numbers if number.isdecimal()]
-    trained = (path / "model.safetensors").is_file()
+    trained = is_trained(path)
     steps = recipe.get("train", {}).get("steps", 0)
-    taken = read_json(path / "cost.json").get("steps", max(checkpoints, default=0))
+    taken = said(path, BILL).get("steps", max(checkpoints, default=0))
     files = list(sizes_and_times(path))
     return {
         "run": str(path),
         "task": recipe.get("task", {}).get("kind", ""),
         "model": recipe.get("model", {}).get("kind", ""),
-        **headline(read_json(path / "results.json")),
+        **headline(said(path, RESULTS)),
         "step": taken,
         "steps": steps,
         "trained": trained,
-        "finished": trained and (path / "README.md").is_file(),
+        "finished": trained and is_finished(path),
         "bytes": sum(size for size, _ in files),
         "when": max((when for _, when in files), default=0.0),
     }
@@ -110,12 +110,3 @@ def headline(results: dict[str, Any]) -> dict[str, Any]:
             metric = scores["headline"]
             return {"metric": metric, "score": scores[metric], "on": on}
     return {"metric": "", "score": None, "on": ""}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """What a file of a run says; nothing, where it is not there or half-written."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}

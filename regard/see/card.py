@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -11,6 +10,7 @@ from ..errors import InputError
 from ..tasks.task import Shows
 from ..training.checkpoint import write_text
 from ..training.cost import shown_share
+from ..training.files import BILL, CARD, RESULTS, said
 from ..training.run import Run
 from . import capture, evidence
 
@@ -18,8 +18,7 @@ from . import capture, evidence
 def write(run: Run) -> None:
     """What it is, data, scores, cost, how to use it, one picture."""
     recipe, folder = run.recipe, run.folder
-    results = _json(folder / "results.json")
-    bill = _json(folder / "cost.json")
+    results, bill = said(folder, RESULTS), said(folder, BILL)
     example, sight = _example(run), None
     if example and run.model.looks:
         # What cannot be looked at, too long a line say, must not spoil the end of a training.
@@ -74,7 +73,7 @@ def write(run: Run) -> None:
             "![attention](attention.png)",
             "",
         ]
-    write_text(folder / "README.md", "\n".join(lines))
+    write_text(folder / CARD, "\n".join(lines))
 
 
 def _scores(results: dict[str, Any]) -> list[str]:
@@ -152,11 +151,6 @@ def _given(run: Run) -> object:
     if isinstance(run.task, Shows):
         return run.task.as_given(next(iter(run.examples(_part(run)))))
     return _example(run)
-
-
-def _json(path: Any) -> dict[str, object]:
-    content: dict[str, object] = json.loads(path.read_text()) if path.is_file() else {}
-    return content
 
 
 def _everyday(bill: Mapping[str, Any]) -> list[str]:

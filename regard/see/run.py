@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..training import run as runs
 from ..training.distributed import join
 from ..training.events import Event
+from ..training.files import is_trained
 from ..training.folder import Hold
 from ..training.recipe import Tables, read
 from ..training.rows import with_rows
@@ -125,7 +126,7 @@ def train(
                 on_event(event)
             leads = world.leads
         trained = load(folder, device=settings.train.device)
-        if leads and (folder / "model.safetensors").is_file():
+        if leads and is_trained(folder):
             hold.check()
             if part_to_score(settings):
                 trained.evaluate(on, measured=measured)

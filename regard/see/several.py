@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from ..config import literal
 from ..data.given import parts
-from ..data.read import read_json
 from ..errors import InputError
 from ..training.checkpoint import write_text
-from ..training.folder import CARD
+from ..training.files import RESULTS, is_finished, said
 from ..training.more import difference
 from ..training.recipe import Recipe, Tables, read
 from ..training.rows import keep_rows, with_rows
@@ -166,7 +165,7 @@ def several(
         said = [*overrides, *_said(trial)]
         if options.get("fresh") or not is_done(read(recipe, said), trial.folder, given):
             train(recipe, *said, run=trial.folder, data=given, on=on, **options)
-        if not (trial.folder / CARD).is_file():
+        if not is_finished(trial.folder):
             break  # it was asked to stop
         scores = _scores(trial.folder, on)
         setting = found.setdefault(tuple(trial.chosen.values()), Setting(trial.chosen))
@@ -207,7 +206,7 @@ def typed(sweep: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
 
 def is_done(recipe: Recipe, folder: Path, given: Mapping[str, Any] | None) -> bool:
     """Whether a run was trained and scored with these settings, and on these rows."""
-    if not (folder / CARD).is_file():
+    if not is_finished(folder):
         return False
     rows = parts(given) if given is not None else {}
     recipe = with_rows(recipe, folder, rows) if rows else recipe
@@ -219,9 +218,7 @@ def is_done(recipe: Recipe, folder: Path, given: Mapping[str, Any] | None) -> bo
 
 def _scores(folder: Path, on: str) -> dict[str, Any]:
     """A finished run's scores; of one that was only scored elsewhere, they are made now."""
-    path = folder / "results.json"
-    kept: dict[str, Any] = read_json(path) if path.is_file() else {}
-    found: dict[str, Any] = kept.get(on) or runs.load(folder).evaluate(on)
+    found: dict[str, Any] = said(folder, RESULTS).get(on) or runs.load(folder).evaluate(on)
     return found
 
 

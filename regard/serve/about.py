@@ -14,6 +14,7 @@ from ..data.read import parse_json
 from ..data.running import Piece
 from ..errors import RegardError
 from ..see.run import Run
+from ..training.files import CARD
 
 COUNT = 3  # inputs that are offered
 LOOKED_AT = 200  # examples among which they are chosen
@@ -116,7 +117,7 @@ def wanted(row: Any) -> str:
 
 def on_card(run: Run) -> list[dict[str, object]]:
     """The input that the card's first command has."""
-    path = run.folder / "README.md"
+    path = run.folder / CARD
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
     typed = re.search(r'^regard predict .*? "(.+)"$', card, re.M)
     if typed is None or run.task.gives.from_file:

@@ -56,8 +56,8 @@ def make_app(
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
-        # Models and libraries stay: were they gone through whenever a large request makes Python look for
-        # garbage, everybody would wait for it.
+        # Models and libraries stay: were they gone through whenever a large request makes Python
+        # look for garbage, everybody would wait for it.
         gc.collect()
         gc.freeze()
         yield

@@ -20,6 +20,7 @@ from ..parts.precision import at_least_float32
 from ..tasks import TASKS, AnyTask
 from ..tasks.task import HasText
 from . import checkpoint
+from .files import WEIGHTS
 from .loss import LOSSES, ClassLoss, Loss, TokenLoss, chunks
 from .recipe import Recipe, read_run
 from .settings import Settings
@@ -157,7 +158,7 @@ def start_from(model: Model, folder: Path, may_differ: bool) -> None:
     picked = with_new_heads(every_nth_block(model.fitted(weights), own), own, model.heads)
     fits = picked.keys() == own.keys() and all(picked[n].shape == own[n].shape for n in own)
     if fits or not may_differ:
-        checkpoint.put_weights(model, picked, folder / "model.safetensors")
+        checkpoint.put_weights(model, picked, folder / WEIGHTS)
 
 
 def start_encoder(model: Model, folder: Path, frozen: bool) -> int:
@@ -207,7 +208,7 @@ def with_new_heads(
 
 
 def weights_of_run(folder: Path, setting: str) -> dict[str, Tensor]:
-    path = folder / "model.safetensors"
+    path = folder / WEIGHTS
     if not path.is_file():
         raise RunError(
             f"{folder}: {setting} must name a finished run, but there is no model.safetensors; "

@@ -16,17 +16,16 @@ from types import TracebackType
 from ..errors import RunError
 from ..tasks import TASKS
 from .checkpoint import is_part
+from .files import BEST, BILL, CARD, RECIPE, RESULTS, WEIGHTS
 
 LOCK = ".lock"
 EVENTS = "events.out.tfevents."  # TensorBoard's files
 ASIDE = ".replaced"  # an old run, until the one that takes its place has begun
-RECIPE, CARD = "recipe.toml", "README.md"
 ROWS = "data"  # rows that were given in Python, as files
 
 FILES_OF_A_RUN = {
-    RECIPE, "model.safetensors", "best.safetensors", "config.json", "metrics.jsonl", "results.json",
-    "cost.json", CARD, "attention.png", "alignment.png", "evidence.png",
-    "see.html",
+    RECIPE, WEIGHTS, BEST, "config.json", "metrics.jsonl", RESULTS, BILL, CARD,
+    "attention.png", "alignment.png", "evidence.png", "see.html",
 }  # fmt: skip
 
 

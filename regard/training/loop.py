@@ -38,6 +38,7 @@ from .events import (
     record,
     trim_log,
 )
+from .files import BEST, BILL, WEIGHTS
 from .prepare import (
     autocast,
     device_name,
@@ -55,8 +56,6 @@ from .schedule import rate_at
 from .settings import Settings
 from .shard import full, whole_on_first
 from .validate import validate
-
-BEST = "best.safetensors"
 
 
 def fit(
@@ -358,8 +357,8 @@ class Training:
             self.progress, self.example.parameters, flops, self.peak, energy, self.settings, name,
             self.world.size,
         )  # fmt: skip
-        cost.write_bill(self.folder / "cost.json", bill, self.device)
-        checkpoint.write_weights(self.folder / "model.safetensors", weights)
+        cost.write_bill(self.folder / BILL, bill, self.device)
+        checkpoint.write_weights(self.folder / WEIGHTS, weights)
         (self.folder / BEST).unlink(missing_ok=True)
 
 
@@ -426,7 +425,7 @@ def chosen_weights(
         # Those made because somebody interrupted do not count; the last one always does.
         last, every = progress.step, settings.save_every
         steps = [*range(every, last, every), last][-settings.average :]
-        return checkpoint.average([folder / f"checkpoint-{s}/model.safetensors" for s in steps])
+        return checkpoint.average([folder / f"checkpoint-{s}/{WEIGHTS}" for s in steps])
     if settings.keep == "best" and (folder / BEST).is_file():
         return checkpoint.read_tensors(folder / BEST)
     return {name: weight.clone() for name, weight in last_weights.items()}

@@ -13,12 +13,9 @@ from ..models import MODELS
 from . import checkpoint
 from .checkpoint import write_text
 from .events import Progress
-from .folder import CARD, RECIPE
-from .loop import BEST
+from .files import BEST, BILL, CARD, RECIPE, RESULTS, WEIGHTS, is_finished, is_trained
 from .recipe import Recipe, read_run
 from .schedule import rate_at
-
-WEIGHTS, RESULTS = "model.safetensors", "results.json"
 
 # Settings that may be others when a run goes on.
 MAY_CHANGE = {
@@ -49,7 +46,7 @@ def wants_more(recipe: Recipe, folder: Path) -> bool:
 
 def check_same(recipe: Recipe, folder: Path) -> None:
     """A run goes on with the settings that it began with, and a finished one for more steps."""
-    finished, more = (folder / CARD).is_file(), wants_more(recipe, folder)
+    finished, more = is_finished(folder), wants_more(recipe, folder)
     state, steps = "finished" if finished else "unfinished", read_run(folder).train.steps
     others = "--fresh deletes it and starts over, --run DIR starts another."
     odd = difference(recipe, folder, "train.steps" if more else "")
@@ -88,7 +85,7 @@ def check_can_go_on(recipe: Recipe, folder: Path) -> None:
             f"{folder}: a {recipe.model_kind} is worked out at once, so train.steps says nothing; "
             "leave it out."
         )
-    if not (folder / WEIGHTS).is_file():
+    if not is_trained(folder):
         return
     progress = stored_progress(folder)
     if progress is None:
@@ -128,7 +125,7 @@ def reopen(recipe: Recipe, folder: Path) -> None:
 
     What told of its end goes; its weights are those that validation chose, until better ones come.
     """
-    for name in (CARD, RESULTS, "cost.json"):
+    for name in (CARD, RESULTS, BILL):
         (folder / name).unlink(missing_ok=True)
     progress, weights = stored_progress(folder), folder / WEIGHTS
     if weights.is_file():

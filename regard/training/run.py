@@ -29,8 +29,9 @@ from .checkpoint import write_text
 from .distil import weights_of_run
 from .distributed import World, pick
 from .events import Event, with_note
+from .files import BEST, RECIPE, RESULTS, WEIGHTS, is_trained, said
 from .folder import Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
-from .loop import BEST, fit
+from .loop import fit
 from .more import check_same, note_on, reopen, wants_more, write_recipe
 from .prepare import ANY_LENGTH, prepare_part
 from .recipe import Recipe, read_run
@@ -220,21 +221,11 @@ class Run:
             "left_out": part.skipped,
             "seconds": round(time.perf_counter() - began, 2),
         }
-        path = self.folder / "results.json"
-        results = read_results(path)
+        results = said(self.folder, RESULTS)
         # Scores under other settings stand beside the run's own, not in their place.
         name = " ".join([on, *self.overrides])
-        write_text(path, json.dumps(results | {name: scores}, indent=1) + "\n")
+        write_text(self.folder / RESULTS, json.dumps(results | {name: scores}, indent=1) + "\n")
         return scores
-
-
-def read_results(path: Path) -> dict[str, object]:
-    """The scores so far; a file that cannot be read holds none."""
-    try:
-        found = read_json(path)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def check_sizes(folder: Path, recipe: Recipe) -> None:
@@ -275,8 +266,8 @@ def check_finite(model: nn.Module, path: Path) -> None:
 
 def find_weights(folder: Path) -> Path:
     """The model to use; of an unfinished run, the best or the latest that there is."""
-    latest = [path / "model.safetensors" for path in checkpoint.all_in(folder)[-1:]]
-    for path in (folder / "model.safetensors", folder / "best.safetensors", *latest):
+    latest = [path / WEIGHTS for path in checkpoint.all_in(folder)[-1:]]
+    for path in (folder / WEIGHTS, folder / BEST, *latest):
         if checkpoint.files_of(path):
             return path
     raise RunError(f"{folder}: there is no trained model here yet; go on with `regard train`.")
@@ -306,7 +297,7 @@ def start(
         )
         world.first(lambda: keep_rows(recipe, folder, rows) if world.leads else None)
         more = wants_more(recipe, folder)
-        if (folder / "model.safetensors").is_file() and not more:  # trained, but not scored yet
+        if is_trained(folder) and not more:  # trained, but not scored yet
             if world.leads:
                 (folder / BEST).unlink(missing_ok=True)  # where a kill came just before that
         else:
@@ -412,9 +403,9 @@ def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool, given: Collection[st
             "run has made; move it away, or use --run DIR."
         )
     sweep(folder)
-    if fresh and (folder / "recipe.toml").is_file():
+    if fresh and (folder / RECIPE).is_file():
         put_aside(folder)
-    if (folder / "recipe.toml").is_file():
+    if (folder / RECIPE).is_file():
         check_same(recipe, folder)
         return False
     write_recipe(recipe, folder)

@@ -11,6 +11,7 @@ from ..model import AnyBatch, Model, Solves
 from . import checkpoint, cost
 from .distributed import World
 from .events import Begun, Event, Log, Progress, record
+from .files import BILL, WEIGHTS
 from .prepare import device_name, prepare_data, prepare_task
 from .recipe import Recipe
 from .validate import validate
@@ -47,8 +48,8 @@ def solve(recipe: Recipe, folder: Path, world: World, check: Callable[[], None])
         yield record(log, scored)
     check()
     bill = cost.bill(progress, weights, 0.0, peak, energy, settings, name)
-    cost.write_bill(folder / "cost.json", bill, world.device)
-    checkpoint.write_weights(folder / "model.safetensors", checkpoint.weights_of(model))
+    cost.write_bill(folder / BILL, bill, world.device)
+    checkpoint.write_weights(folder / WEIGHTS, checkpoint.weights_of(model))
 
 
 def counted(batches: Iterable[AnyBatch], progress: Progress) -> Iterator[AnyBatch]:
