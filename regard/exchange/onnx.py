@@ -136,7 +136,12 @@ class Masked(nn.Module):
 def ready(model: Model, longest: int) -> Iterator[None]:
     """While this lasts, a model can be traced: no packed products, which are for torch alone, and
     no blocks."""
-    packed = {p: vars(p).pop("forward") for p in model.modules() if "forward" in vars(p)}
+    packed = [
+        (part, name, vars(part).pop(name))
+        for part in model.modules()
+        for name in ("forward", "joined")
+        if name in vars(part)
+    ]
     patterned = [part for part in attentions(model) if part.pattern is not None]
     plain = [part.attend for part in patterned]
     for part in patterned:
@@ -146,8 +151,8 @@ def ready(model: Model, longest: int) -> Iterator[None]:
     finally:
         for part, attend in zip(patterned, plain, strict=True):
             part.attend = attend
-        for layer, forward in packed.items():
-            layer.forward = forward
+        for owner, name, product in packed:
+            setattr(owner, name, product)
 
 
 def attentions(model: nn.Module) -> list[Attention]:

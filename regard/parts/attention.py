@@ -211,6 +211,8 @@ class Attention(nn.Module):
     query (B, T, D), memory (B, S, D) -> (B, T, D). Without a memory it looks at itself.
     """
 
+    joined: Callable[[Tensor], Tensor] | None = None  # both products in one, for answering
+
     def __init__(
         self,
         width: int,
@@ -250,10 +252,16 @@ class Attention(nn.Module):
         return k, v
 
     def ask_and_remember(self, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Both of one sequence by one product, which trains faster than two."""
-        parts = self.query, self.memory
-        bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
-        joined = F.linear(query, torch.cat([part.weight for part in parts]), bias)
+        """Both of one sequence: while it learns by one product, which is faster than two, and where
+        it answers too, if there is one that was made ready."""
+        if torch.is_grad_enabled():
+            parts = self.query, self.memory
+            bias = None if self.query.bias is None else torch.cat([part.bias for part in parts])
+            joined = F.linear(query, torch.cat([part.weight for part in parts]), bias)
+        elif self.joined is not None:
+            joined = self.joined(query)
+        else:
+            return self.ask(query), *self.remember(query)
         heads = joined.unflatten(-1, (self.heads + 2 * self.key_heads, -1)).transpose(1, 2)
         q, k, v = heads.split((self.heads, self.key_heads, self.key_heads), 1)
         return q, k, v
@@ -268,10 +276,10 @@ class Attention(nn.Module):
         causal: bool = False,
         positions: Tensor | None = None,
     ) -> Tensor:
-        if memory is None and torch.is_grad_enabled():
+        if memory is None:
             q, k, v = self.ask_and_remember(query)
         else:
-            q, (k, v) = self.ask(query), self.remember(query if memory is None else memory)
+            q, (k, v) = self.ask(query), self.remember(memory)
         if positions is not None:
             q, k = self.position.turn(q, positions), self.position.turn(k, positions)
         if memory is not None or self.pattern is None:
@@ -284,7 +292,7 @@ class Attention(nn.Module):
 
     def step(self, query: Tensor, slot: Slot) -> Tensor:
         """The newest tokens look at themselves and all before them.  (B, T, D) -> (B, T, D)"""
-        q, (k, v) = self.ask(query), self.remember(query)
+        q, k, v = self.ask_and_remember(query)
         k, v = slot.write(self.position.turn(k, slot.places), v)
         q = self.position.turn(q, slot.places)
         if self.pattern is None:

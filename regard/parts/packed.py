@@ -14,47 +14,54 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .attention import Attention
 from .output import Output
 
+OFFSET = torch.tensor(128.5)  # makes numbers of ±127 ones without a sign, and cutting rounding
 LEAST = 2**18  # entries; below that the call costs more than the order saves
 
 
 class Packed:
     """Stands in for a layer's `forward`: the packed product where it fits, else the plain one.
 
-    (…, K) -> (…, N). With gradients wanted the plain path is taken, and a weight that has changed
-    is packed anew.
+    (…, K) -> (…, N). Layers that read the same vectors can share one product, their results side by
+    side. With gradients wanted the plain path is taken, and a weight that has changed is packed
+    anew.
     """
 
-    def __init__(self, layer: nn.Linear | Output) -> None:
-        self.layer, self.version = layer, -1
+    def __init__(self, *layers: nn.Linear | Output) -> None:
+        self.layers = layers
+        self.versions: list[int] = []
 
     def __call__(self, x: Tensor) -> Tensor:
-        weight, bias = self.layer.weight, self.layer.bias
-        if torch.is_grad_enabled() or x.dtype != torch.float32 or weight.device.type != "cpu":
-            return F.linear(x, weight, bias)
-        if weight._version != self.version:
-            self.version = weight._version
-            self.reorder(weight.detach())
-        return self.product(x.contiguous(), bias)
+        weights: list[Tensor] = [layer.weight for layer in self.layers]
+        biases: list[Tensor] = [layer.bias for layer in self.layers if layer.bias is not None]
+        if torch.is_grad_enabled() or x.dtype != torch.float32 or weights[0].device.type != "cpu":
+            return torch.cat([F.linear(x, layer.weight, layer.bias) for layer in self.layers], -1)
+        versions = [tensor._version for tensor in (*weights, *biases)]
+        if versions != self.versions:
+            self.versions = versions
+            bias = torch.cat(biases) if biases else None
+            self.reorder(torch.cat(weights), bias)
+        return self.product(x.contiguous())
 
-    def reorder(self, weight: Tensor) -> None:
+    def reorder(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight)
+        self.bias = bias
 
-    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, bias, "none", [], "")
+    def product(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         return out
 
 
 class Bfloat16(Packed):
     """The same product of bfloat16 numbers, with sums in float32."""
 
-    def reorder(self, weight: Tensor) -> None:
-        super().reorder(weight.bfloat16())
+    def reorder(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().reorder(weight.bfloat16(), None if bias is None else bias.bfloat16())
 
-    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        half = None if bias is None else bias.bfloat16()
-        return super().product(x.bfloat16(), half).float()
+    def product(self, x: Tensor) -> Tensor:
+        return super().product(x.bfloat16()).float()
 
 
 class Int8(Packed):
@@ -65,21 +72,23 @@ class Int8(Packed):
     the 128 that is added to them and told to the library.
     """
 
-    def reorder(self, weight: Tensor) -> None:
+    def reorder(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.bias = bias
         self.scales = (weight.abs().amax(1) / 127).clamp_min(1e-12)  # (N)
         rounded = (weight / self.scales[:, None]).round().to(torch.int8)
         self.weight = torch.ops.onednn.qlinear_prepack(rounded, None)
         self.zeros = torch.zeros(len(weight), dtype=torch.long)
 
-    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def product(self, x: Tensor) -> Tensor:
         vectors = x.flatten(0, -2)
-        scales = vectors.abs().amax(1, keepdim=True).div_(127).clamp_min_(1e-12)  # (M, 1)
-        whole = (vectors / scales).add_(128.5).to(torch.uint8)
+        largest = torch.linalg.vector_norm(vectors, torch.inf, 1, keepdim=True)
+        scales = largest.div_(127).clamp_min_(1e-12)  # (M, 1)
+        whole = torch.addcdiv(OFFSET, vectors, scales).to(torch.uint8)
         sums: Tensor = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, 128, self.weight, self.scales, self.zeros, None, 1.0, 0, torch.float32,
             "none", [], "",
         )  # fmt: skip
-        out: Tensor = sums.mul_(scales) if bias is None else torch.addcmul(bias, sums, scales)
+        out = sums.mul_(scales) if self.bias is None else torch.addcmul(self.bias, sums, scales)
         return out.view(*x.shape[:-1], len(self.scales))
 
 
@@ -101,7 +110,14 @@ def pack(model: nn.Module, precision: str = "float32") -> str:
     for part in model.modules():
         if isinstance(part, nn.Linear | Output) and part.weight.numel() >= LEAST:
             part.forward = product(part)  # type: ignore[method-assign]
+        if isinstance(part, Attention) and reads_itself(part):
+            part.joined = product(part.query, part.memory)
     return lacking
+
+
+def reads_itself(part: Attention) -> bool:
+    """Whether queries, keys and values may be of the same vectors, and are worth a product."""
+    return part.query.in_features == part.memory.in_features and part.memory.weight.numel() >= LEAST
 
 
 def missing(precision: str) -> str:

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from regard.parts import packed
+from regard.parts.attention import Attention
 from regard.parts.output import Output
 from regard.parts.packed import PRODUCTS, Packed, missing, pack
 
@@ -90,3 +91,28 @@ def test_small_layers_stay_as_they_are():
     layer = nn.Linear(16, 16)
     pack(layer)
     assert not isinstance(layer.forward, Packed)
+
+
+@pytest.mark.parametrize("precision", PRODUCTS)
+@pytest.mark.parametrize("bias", [True, False])
+def test_queries_keys_and_values_share_a_product(bias, precision):
+    """Each precision rounds a row of a weight by itself, so sharing changes rounding alone."""
+    torch.manual_seed(0)
+    part = Attention(512, 8, bias=bias)
+    x = torch.randn(3, 5, 512)
+    with torch.no_grad():
+        plain = part(x)
+        lacking = pack(part, precision)
+        apart = part.ask(x), *part.remember(x)
+        shared = part.ask_and_remember(x)
+        for one, other in zip(shared, apart, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+        exact = lacking or precision == "float32"
+        assert (part(x) - plain).norm() <= (1e-5 if exact else 0.03) * plain.norm()
+        for changed in part.memory.parameters():  # whatever changes is made ready anew
+            changed.mul_(2.0)
+        _, keys, values = part.ask_and_remember(x)
+        torch.testing.assert_close(keys, 2 * shared[1], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(values, 2 * shared[2], atol=1e-4, rtol=1e-4)
+    q, k, v = part.ask_and_remember(x)
+    assert q.requires_grad and k.requires_grad and v.requires_grad  # where one learns
