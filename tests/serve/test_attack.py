@@ -673,12 +673,17 @@ def test_a_body_full_of_faults_is_refused_at_once(folders, route, field, item):
                     waits.append(time.perf_counter() - began)
                 return said[0], max(waits)
 
-            # A body as large with one fault: how long a busy machine makes anybody wait.
-            _, usual = asked(json.dumps({"prompt": 1, "filled": "a" * len(raw)}).encode())
-            said, wait = asked(raw.encode())
-            assert said.status_code == 422 and len(said.text) < 2000
-            assert "function" not in said.json()["error"]["message"].partition(":")[0]
-            assert wait < max(1.0, 20 * parsing, 10 * usual), (wait, parsing, usual)
+            # A body as large with one fault: how long a busy machine makes anybody wait. What holds
+            # others up does so every time; what else the machine has to do does not.
+            for trial in range(3):
+                _, usual = asked(json.dumps({"prompt": 1, "filled": "a" * len(raw)}).encode())
+                said, wait = asked(raw.encode())
+                assert said.status_code == 422 and len(said.text) < 2000
+                assert "function" not in said.json()["error"]["message"].partition(":")[0]
+                most = max(1.0, 20 * parsing, 10 * usual)
+                if wait < most:
+                    break
+                assert trial < 2, (wait, most)
     finally:
         server.close()
 
