@@ -30,20 +30,30 @@ def bytes_of(kind: type) -> list[str]:
 class Examples(Generic[Row]):
     """Named tuples in the order of their files; any number of them, none held in memory."""
 
-    def __init__(self, store: Store, kind: type[Row], files: Sequence[Path]) -> None:
+    def __init__(
+        self, store: Store, kind: type[Row], files: Sequence[Path], rows: range | None = None
+    ) -> None:
         self.store, self.kind, self.files = store, kind, list(files)
+        self.rows = range(store.rows) if rows is None else rows
         self.bytes = [(name, kind._fields.index(name)) for name in bytes_of(kind)]
 
+    def between(self, first: int, last: int) -> Examples[Row]:
+        """Some of them, in order."""
+        return Examples(self.store, self.kind, self.files, self.rows[first:last])
+
     def __len__(self) -> int:
-        return self.store.rows
+        return len(self.rows)
 
     def __getitem__(self, index: int) -> Row:
-        return self._make(self.store.array("example", index).tobytes(), index)
+        row = self.rows[index]
+        return self._make(self.store.array("example", row).tobytes(), row)
 
     def __iter__(self) -> Iterator[Row]:
         starts, flat = self.store.starts("example"), self.store.flat("example")
-        for first in range(0, len(self), CHUNK):  # many at a time, for rows are short
-            ends = starts[first : first + CHUNK + 1].tolist()
+        for at in range(0, len(self), CHUNK):  # many at a time, for rows are short
+            some = self.rows[at : at + CHUNK]
+            first = some.start
+            ends = starts[first : some.stop + 1].tolist()
             content: bytes = flat[ends[0] : ends[-1]].tobytes()
             for row, (begin, end) in enumerate(pairwise(ends), first):
                 yield self._make(content[begin - ends[0] : end - ends[0]], row)
@@ -54,6 +64,11 @@ class Examples(Generic[Row]):
             values[place] = self.store.array(name, index).tobytes()
         made: Row = self.kind(*values)
         return made
+
+    @property
+    def size(self) -> int:
+        """Bytes that they are kept in."""
+        return sum(len(self.store.flat(name)) for name in ("example", *(n for n, _ in self.bytes)))
 
     @property
     def first_file(self) -> Path:

@@ -127,6 +127,10 @@ class Store:
             # They are few, and all are looked at to plan the batches.
             self._starts[name] = Column(folder / f"{name}.starts", Field("int64"), *starts)[:]
 
+    @property
+    def fields(self) -> Sequence[str]:
+        return list(self._items)
+
     def flat(self, name: str) -> Column:
         """All rows one after another."""
         return self._items[name]
@@ -175,7 +179,18 @@ class Store:
         return ids, counts + len(first) + len(last)
 
 
-Chunk = Mapping[str, Sequence[object]]  # rows by field, each a list or an array of items
+class Ragged:
+    """Rows one after another: their items, and how many each has."""
+
+    def __init__(self, items: NDArray[Any], counts: NDArray[np.int64]) -> None:
+        self.items, self.counts = items, counts
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+
+# Rows by field, each row a list or an array of items.
+Chunk = Mapping[str, Sequence[object] | Ragged]
 
 
 def cached(
@@ -193,12 +208,18 @@ def cached(
     yet; `what` says what there must be a row of, for messages.
     """
     folder = cache / fingerprint(files, *marks, str(faults.skip))
-    if folder.is_dir():
-        try:
-            return Store(folder)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
-            shutil.rmtree(folder, ignore_errors=True)  # it is only a cache
-    return write(folder, fields, chunks, faults, what)
+    return found(folder) or write(folder, fields, chunks, faults, what)
+
+
+def found(folder: Path) -> Store | None:
+    """A store that was written before; a damaged one is dropped, for it is only a cache."""
+    if not folder.is_dir():
+        return None
+    try:
+        return Store(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, DataError):
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
 
 
 def fingerprint(files: Sequence[Path], *others: str) -> str:
@@ -239,11 +260,12 @@ def write(
     fields: Mapping[str, Field],
     chunks: Iterable[Chunk],
     faults: Faults,
-    wanted: str,
+    wanted: str = "",
 ) -> Store:
     """Write chunks of rows beside `folder` and rename them into place: a store is whole or absent.
 
-    How many lines were left out while the chunks were made is kept with the store.
+    How many lines were left out while the chunks were made is kept with the store. `wanted` says
+    what there must be a row of, where there must be one.
     """
     before = faults.count
     clean(folder.parent)
@@ -258,7 +280,7 @@ def write(
         finally:
             for file in (*items.values(), *starts.values()):
                 file.file.close()
-        if not rows:
+        if wanted and not rows:
             raise DataError(f"{wanted}, but there is none.")
         meta = {
             "rows": rows,
@@ -310,8 +332,10 @@ def write_rows(
     return rows
 
 
-def flatten(rows: Sequence[Any], field: Field) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def flatten(rows: Sequence[Any] | Ragged, field: Field) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The items of all rows one after another, and how many each has."""
+    if isinstance(rows, Ragged):
+        return rows.items, rows.counts
     counts = np.fromiter(map(len, rows), np.int64, len(rows))
     if rows and isinstance(rows[0], list) and not field.shape:
         flat = np.fromiter((i for row in rows for i in row), field.dtype, int(counts.sum()))

@@ -87,6 +87,7 @@ class Answer(TextTask[AnswerSettings, squad.Question, Rows]):
     metric = "f1"
     unit = "question"
     wanted = "a question"
+    encodes_apart = True
 
     def __init__(self, settings: AnswerSettings, text: Text, may_be_none: bool = True) -> None:
         self.settings, self.text, self.may_be_none = settings, text, may_be_none

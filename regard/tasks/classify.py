@@ -51,6 +51,7 @@ class Classify(
     Example = labelled.Example
     keeps = ("tokenizer.json", "labels.json")
     wanted = "a row that can be used"
+    encodes_apart = True
 
     def __init__(
         self,

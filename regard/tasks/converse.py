@@ -56,6 +56,7 @@ class Converse(ContinuationTask[ConverseSettings, Conversation, Rows]):
     metric, higher_is_better = "perplexity", False
     unit = "token"
     wanted = "a conversation in which an assistant answers"
+    encodes_apart = True
     begins = lines = False
     kind = ""
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {

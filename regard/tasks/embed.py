@@ -55,6 +55,7 @@ class Embed(TextTask[EmbedSettings, labelled.Example, Rows]):
     gets = "vector"
     metric = "spearman"
     wanted = "a pair to score"
+    encodes_apart = True
 
     def __init__(self, settings: EmbedSettings, text: Text) -> None:
         self.settings, self.text = settings, text

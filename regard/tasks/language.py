@@ -56,6 +56,7 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
     loss = "tokens"
     metric, higher_is_better = "perplexity", False
     unit = "token"
+    encodes_apart = True
     wanted = "text"
     asks: ClassVar[type[Tensors]] = Running  # what a model must be able to read
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {

@@ -67,6 +67,7 @@ class MaskedPatches(Task[PatchesSettings, Picture, Rows]):
     higher_is_better = False
     unit = "hidden patch"
     wanted = "a picture"
+    encodes_apart = True
     gets = "picture"
     draws = True
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {"train": {"smoothing": 0.0}}

@@ -50,6 +50,7 @@ class ClassifyPictures(LabelTask[PicturesSettings, Picture, Rows]):
     row_files = (".jsonl", ".tar")
     keeps = ("labels.json", "pixels.json")
     wanted = "a picture"
+    encodes_apart = True
     names_classes = True
     unit = "picture"
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {

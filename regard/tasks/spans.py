@@ -55,6 +55,7 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
     Example = running.Document
     metric, higher_is_better = "perplexity", False
     wanted = "a text"
+    encodes_apart = True
     keeps = ("tokenizer.json",)
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "train": {"smoothing": 0.0},

@@ -74,6 +74,7 @@ class Tag(TextTask[TagSettings, conll.Sentence, Rows]):
     gets = "tags"
     unit = "word"
     wanted = "a sentence"
+    encodes_apart = True
     predicts = "class"
 
     def __init__(self, settings: TagSettings, text: Text, labels: Sequence[str]) -> None:

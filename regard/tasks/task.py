@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
@@ -19,13 +20,14 @@ from ..data.cut import Plan
 from ..data.environments import Policy
 from ..data.examples import Data, Examples, read_once
 from ..data.given import Given, write_records
+from ..data.pieces import prepared, ranges
 from ..data.read import Faults
-from ..data.store import EDITION, Chunk, Field, Store, cached
+from ..data.store import EDITION, Chunk, Field, Store
 from ..decode import Hypothesis, Limits
 from ..decode import Settings as Decode
 from ..errors import RunError
 from ..model import AnyBatch, Model
-from ..progress import counted
+from ..progress import Work
 from ..score.bertscore import Read
 from ..text import Text
 from ..text.chat import Chat
@@ -95,6 +97,7 @@ class Task(Protocol[S, R, P]):
     draws: bool = False  # whether batches are drawn anew in every epoch
     names_classes: ClassVar[bool] = False  # whether a folder that it is made of must do so
     recuts: ClassVar[bool] = False  # whether `text.dropout` cuts its text anew in every batch
+    encodes_apart: ClassVar[bool] = False  # whether each example becomes rows by itself
 
     @property
     @abstractmethod
@@ -249,11 +252,14 @@ class Task(Protocol[S, R, P]):
         # The examples' name stands for the files, of which nothing need be read again.
         made_of = (EDITION, type(self).__name__, examples.store.name, repr(self.fields))
         marks = (*made_of, *self.marks, str(longest))
-        encoded = self.encode(examples, longest, faults)
-        name = examples.first_file.name
-        rows = counted(encoded, f"preparing {name}", len(examples), _rows_of)
         wanted = f"{examples.first_file}: there must be {self.wanted}"
-        store = cached(cache, [], marks, self.fields, rows, faults, wanted)
+        size = examples.size if self.encodes_apart else 0
+        pieces = [
+            partial(self.encode, examples.between(*some), longest)
+            for some in ranges(len(examples), size)
+        ]
+        work = Work(f"preparing {examples.first_file.name}", total=len(examples))
+        store = prepared(cache, marks, self.fields, pieces, faults, wanted, work)
         self.check(store, str(examples.first_file))
         return Data(examples, store)
 
@@ -266,10 +272,6 @@ class Task(Protocol[S, R, P]):
                 raise RunError(
                     f"{folder / name}: could not be written ({error.strerror})."
                 ) from error
-
-
-def _rows_of(chunk: Chunk) -> int:
-    return len(next(iter(chunk.values())))
 
 
 # What only some tasks can do.

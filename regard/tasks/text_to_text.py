@@ -95,6 +95,7 @@ class TextToText(PairsTask[TextToTextSettings, Row]):
     keeps = ("tokenizer.json",)
     metric = "score"
     recuts = True
+    encodes_apart = True
     wanted = "a row that can be used"
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {"decode": {"kind": "greedy"}}
 

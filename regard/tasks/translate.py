@@ -55,6 +55,7 @@ class Translate(PairsTask[TranslateSettings, parallel.Pair]):
     metric = "bleu"
     wanted = "a line that can be used"
     recuts = True
+    encodes_apart = True
 
     @property
     def gives(self) -> Form[str]:
