@@ -68,9 +68,8 @@ def prepared(
     done = in_turn(jobs, faults) if cores() == 1 else side_by_side(jobs, faults)
     for _ in counted(done, work.what, work.total, int):
         pass
-    store = write(
-        folder, fields, joined([Store(job.folder) for job in jobs], faults), faults, wanted
-    )
+    whole = joined([Store(job.folder) for job in jobs], faults)
+    store = write(folder, fields, whole, faults, wanted)
     shutil.rmtree(beside, ignore_errors=True)
     return store
 
@@ -190,7 +189,7 @@ def started(job: Job) -> tuple[Connection, BaseProcess]:
 
 
 def do(job: Job, link: Connection) -> None:
-    """A job in a process of its own, which tells numbers of rows, and last what it met or why not."""
+    """A job in a process of its own; it tells numbers of rows, and last what it met."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started it is told too, and ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads are not copied with a process
