@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def pytest_configure(config):
+    # A shell's background jobs ignore Ctrl-C, and so would all that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # What we install beside the tests warns about itself; our own warnings stay errors.
     config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning:(?!regard)")
 

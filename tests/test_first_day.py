@@ -304,6 +304,20 @@ def test_an_interrupted_evaluation_says_what_is_kept(trained, tmp_path):
     assert status == 130 and "regard: interrupted; 0 inputs were answered." in seen
 
 
+def test_an_interruption_ends_with_its_status_wherever_it_comes(tmp_path):
+    """Also amid what an import builds from source, where Python itself would end by the signal."""
+    (tmp_path / "amid.py").write_text(
+        "from regard.cli.app import interruptible\n"
+        "with interruptible(lambda: 'all is kept'):\n"
+        "    exec('import signal; signal.raise_signal(signal.SIGINT)')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "amid"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "\nregard: interrupted; all is kept.\n")
+
+
 # Tables and numbers that people read.
 
 

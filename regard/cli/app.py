@@ -109,6 +109,9 @@ def interruptible(kept: Callable[[], str]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print(f"\nregard: interrupted; {kept()}.", file=sys.stderr)
+        # Python ends by the signal where an interruption went through source that was being
+        # executed, as while torch is imported; with the next source it forgets that.
+        exec("")
         sys.exit(130)
 
 
