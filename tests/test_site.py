@@ -60,6 +60,15 @@ def test_it_builds(site):
     assert not list(site.rglob("*.py"))
 
 
+def test_solutions_are_folded_until_somebody_asks(site):
+    for lab in (ROOT / "labs").glob("*.ipynb"):
+        page = (site / f"labs/{lab.stem}.html").read_text(encoding="utf-8")
+        folded = re.findall(r"<details[^>]*>.*?</details>", page, re.DOTALL)
+        assert len([one for one in folded if "Solution" in one]) == 3, lab
+        assert not re.search(r"solution_\d</span>\s*<span[^>]*>=", re.sub(
+            r"<details[^>]*>.*?</details>", "", page, flags=re.DOTALL)), lab  # fmt: skip
+
+
 def test_no_page_loads_anything_from_elsewhere(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 60
@@ -114,7 +123,15 @@ def test_search_works_without_a_server(site, browser):  # noqa: F811
     page.goto((site / "index.html").as_uri())
     page.click("[data-md-component=search-query]")
     page.wait_for_selector("text=Type to start searching", timeout=60_000)
-    page.keyboard.type("Bahdanau")
-    page.wait_for_selector(".md-search-result__link", timeout=60_000)
+    found = "() => [...document.querySelectorAll('.md-search-result__link')].map(a => a.href)"
+    for words, wanted in (("Bahdanau", ".html"), ("temperature", "reference/settings/decode.html"),
+                          ("decode.temperature", "reference/settings/decode.html"),
+                          ("lora", "chat.html")):  # fmt: skip
+        page.fill("[data-md-component=search-query]", "")
+        page.keyboard.type(words)
+        page.wait_for_function(
+            f"([wanted]) => ({found})().slice(0, 4).some(a => a.includes(wanted))", arg=[wanted],
+            timeout=60_000,
+        )  # fmt: skip
     page.close()
     assert asked and {urlsplit(address).scheme for address in asked} <= {"file", "data"}

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,18 @@ def read(path: Path) -> tuple[str, dict[str, bytes]]:
         if cell["cell_type"] == "markdown":
             blocks.append(formula.drawn(source))
         elif cell["cell_type"] == "code" and source.strip():
-            blocks.append(fenced(source, "python"))
+            own = [fenced(source, "python")]
             for output in cell["outputs"]:
-                blocks.append(shown(output, f"{path.stem}-{len(pictures)}", pictures))
+                own.append(shown(output, f"{path.stem}-{len(pictures)}", pictures))
+            hidden = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
+            blocks += [folded("Solution", own)] if hidden else own
     return "\n\n".join(block for block in blocks if block) + "\n", pictures
+
+
+def folded(title: str, blocks: list[str]) -> str:
+    """What is seen only when somebody opens it."""
+    inside = "\n\n".join(block for block in blocks if block)
+    return f'??? success "{title}"\n\n' + textwrap.indent(inside, "    ")
 
 
 def shown(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> str:

@@ -98,7 +98,7 @@ def sections() -> dict[str, dict[str, type]]:
 
 def settings(section: str, kinds: Mapping[str, type]) -> str:
     """One section: a table for each of its kinds."""
-    lines = [f"# Settings: [{section}]", ""]
+    lines = [*ranked(2.0), f"# Settings: [{section}]", ""]
     for kind, owner in kinds.items():
         if kind:
             lines += [f"## {section}.kind = {kind}", "", sentence(owner), ""]
@@ -111,6 +111,11 @@ def settings(section: str, kinds: Mapping[str, type]) -> str:
         ]  # fmt: skip
         lines += [*table(("setting", "type and bounds", "default", "what it is"), rows), ""]
     return "\n".join(lines)
+
+
+def ranked(weight: float) -> list[str]:
+    """How far up a page stands among what a search finds: settings before the code that has them."""
+    return ["---", "search:", f"  boost: {weight}", "---", ""]
 
 
 def shown(hint: object) -> str:
@@ -277,11 +282,12 @@ def python(path: Path) -> str:
     module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
     text = path.read_text(encoding="utf-8")
     lines = [
+        *ranked(0.3),
         f"# {module}",
         "",
         f"::: {module}",
         "",
-        "## The file",
+        "## The file { data-search-exclude }",
         "",
         "```python",
         text,

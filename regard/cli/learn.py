@@ -193,7 +193,9 @@ def cost_rows(bill: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "flops", f"{bill['flops']:.3g}, {bill['flops_per_step']:.3g} a step"
     yield "memory", f"{memory(bill['memory_bytes'])} ({bill['memory_method']})"
     yield "time", f"{duration(bill['seconds'])} ({bill['seconds_method']})"
-    yield "energy", f"{bill['kwh']:.3g} kWh ({bill['kwh_method']})"
+    kwh = bill["kwh"]
+    used = f"{kwh:,.0f}" if kwh >= 100 else f"{kwh:.3g}"
+    yield "energy", f"{used} kWh ({bill['kwh_method']})"
     grams = bill["co2e_grams"]
     yield "CO2e", f"{grams / 1000:,.3g} kg" if grams >= 1000 else f"{grams:.3g} g"
     for name, share in bill["everyday"].items():

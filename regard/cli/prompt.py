@@ -28,7 +28,7 @@ def prompt(
     out: Annotated[Path | None, typer.Option(help="prompt.json or .md")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Zero-, one- and few-shot accuracy of a language model on labelled rows."""
+    """Zero-, one- and few-shot accuracy on labelled rows."""
     from .. import terminal
     from ..see.prompt import WRITERS
     from ..see.save import check_kind

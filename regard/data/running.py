@@ -9,11 +9,18 @@ from typing import Literal, NamedTuple
 
 from ..errors import DataError
 from .read import PIECE, Faults, documents, kind_of
+from .store import Store
 
 SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'“‘(]*[A-ZÀ-Þ0-9])")
 HEADING = re.compile(r"\s*= [^=].*[^=] =\s*$")
 Documents = Literal["blank", "headings", "file"]
 WHERE = "where a text begins: after a blank line, at a line like = Title =, or with its file"
+
+
+def amount(store: Store) -> str:
+    """How much a store of running text holds, as people say it."""
+    tokens = int(store.lengths("text").sum(dtype="int64"))
+    return f"{tokens:,} tokens in {store.rows:,} text{'s' * (store.rows != 1)}"
 
 
 class Piece(NamedTuple):

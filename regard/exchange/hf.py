@@ -176,7 +176,7 @@ def write_run(
 
 def how_to_get(folder: Path) -> str:
     """What to do where somebody gave the name of a model, and not a folder of it."""
-    if folder.is_absolute() or len(folder.parts) != 2 or folder.parts[0] in (".", ".."):
+    if folder.is_absolute() or len(folder.parts) > 2 or folder.parts[0] in (".", ".."):
         return ""
     return (
         "; regard reads no network, so where there is one, `hf download "

@@ -34,8 +34,9 @@ class MemorySettings:
         "adjacent: what one hop reads by is what the next finds by; layerwise: all hops are one",
     ] = "adjacent"
     update: Annotated[
-        Literal["sum", "gated"],
-        "q + found; gated: what of q gives way to what was found is learned",
+        Literal["sum", "replace", "projected", "gated"],
+        "q + found; found alone; R (q + found), an R for each hop; gated: what of q gives way to "
+        "what was found is learned",
     ] = "sum"
     ages: Annotated[int, Gt(0), Le(10**6), "sentences told apart by age; older ones share one"] = 64
     noise: Annotated[float, Ge(0), Lt(1), "in training, how often a sentence seems older"] = 0.1
@@ -65,9 +66,10 @@ class Hop(nn.Module):
 class MemoryNetwork(Model):
     """End-to-end memory network (Sukhbaatar et al. 2015).  -> logits (B, 1, V)
 
-    q ← q + Σ a v, hop by hop; gated, q ← g Σ a v + (1 - g) q with g = sigmoid(W q + b),
-    a W for each hop (Liu & Perez 2017). A linear start leaves the softmax out while training
-    begins, since hops that look everywhere alike learn slowly (section 4.2 there).
+    q ← q + Σ a v, hop by hop; or Σ a v alone; or R (q + Σ a v), as in key-value memory networks
+    (Miller et al. 2016); gated, q ← g Σ a v + (1 - g) q with g = sigmoid(W q + b) (Liu & Perez
+    2017); an R or a W for each hop. A linear start leaves the softmax out while training begins,
+    since hops that look everywhere alike learn slowly (section 4.2 there).
     """
 
     Settings = MemorySettings
@@ -91,6 +93,8 @@ class MemoryNetwork(Model):
             nn.init.normal_(weight, std=0.1)
         # What word j of a sentence counts for in each dimension (Henaff et al. 2017, section 2.1).
         self.places = nn.Parameter(torch.ones(PLACES, s.width)) if s.encoding == "learned" else None
+        projections = s.hops if s.update == "projected" else 0
+        self.projections = nn.ModuleList(identity(s.width) for _ in range(projections))
         gates = s.hops if s.update == "gated" else 0
         self.gates = nn.ModuleList(nn.Linear(s.width, s.width) for _ in range(gates))
         last = self.words[-1] if s.tie == "adjacent" and sizes.shared else None
@@ -117,8 +121,21 @@ class MemoryNetwork(Model):
             first = number if adjacent else 0
             found = hop(q, memories[first], memories[first + 1], mask, linear)
             found, q = self.dropout(found), q if self.carry is None else self.carry(q)
-            q = self.gates[number](q).sigmoid() * (found - q) + q if self.gates else q + found
+            q = self.updated(q, found, number)
         return ModelOutput(q[:, None])
+
+    def updated(self, q: Tensor, found: Tensor, hop: int) -> Tensor:
+        """The question, after what a hop found.  (B, D), (B, D) -> (B, D)"""
+        match self.settings.update:
+            case "replace":
+                return found
+            case "projected":
+                asked: Tensor = self.projections[hop](q + found)
+                return asked
+            case "gated":
+                mixed: Tensor = self.gates[hop](q).sigmoid() * (found - q) + q
+                return mixed
+        return q + found
 
     def encode(self, words: Tensor, table: Any) -> Tensor:
         """A sentence as one vector.  (…, W) -> (…, D)
@@ -152,6 +169,13 @@ class MemoryNetwork(Model):
             # Empty sentences told after this one: counted from the newest back.
             age = age + empty.flip(1).cumsum(1).flip(1)
         return age.clamp_max(self.settings.ages - 1)
+
+
+def identity(width: int) -> nn.Linear:
+    """A matrix that changes nothing before it has learned to."""
+    layer = nn.Linear(width, width, bias=False)
+    nn.init.eye_(layer.weight)
+    return layer
 
 
 def bag(words: Tensor, table: Any, weights: Tensor) -> Tensor:

@@ -122,6 +122,9 @@ class Language(ContinuationTask[LanguageSettings, running.Piece, Cut | Packs]):
 
     # Batches: tokenised once into a store, then cut out of it.
 
+    def amount(self, store: Store) -> str:
+        return running.amount(store)
+
     @property
     def fields(self) -> Mapping[str, Field]:
         return {"text": ids_below(self.text.size)}

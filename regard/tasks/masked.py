@@ -118,6 +118,9 @@ class MaskedWords(TextTask[MaskedSettings, running.Sentence, list[Half]]):
 
     # Batches.
 
+    def amount(self, store: Store) -> str:
+        return running.amount(store)
+
     @property
     def fields(self) -> Mapping[str, StoreField]:
         return {"text": self.ids_field, "begins": StoreField("uint8")}

@@ -119,6 +119,9 @@ class Spans(WritingTask[SpansSettings, running.Document, Piece]):
 
     # Batches.
 
+    def amount(self, store: Store) -> str:
+        return running.amount(store)
+
     @property
     def fields(self) -> Mapping[str, Field]:
         return {"text": ids_below(self.text.size)}

@@ -167,6 +167,10 @@ class Task(Protocol[S, R, P]):
     def batch(self, store: Store, rows: P, rng: Rng | None = None) -> AnyBatch:
         """Rows of a store; what is drawn of each depends on its own generator alone."""
 
+    def amount(self, store: Store) -> str:
+        """How much there is to learn from, as people say it."""
+        return f"{store.rows:,} examples"
+
     @abstractmethod
     def evaluation_batches(
         self, store: Store, budget: int, thorough: bool = False

@@ -117,7 +117,7 @@ class Drawing:
     def begun(self, event: Any) -> None:
         self.training, self.steps = True, event.steps
         self.say(
-            f"{event.parameters:,} parameters, {event.examples:,} examples, "
+            f"{event.parameters:,} parameters, {event.amount}, "
             f"{event.batches:,} batches an epoch, "
             f"{event.device}, peak {event.peak_method}"
             + (f"; going on from step {event.step:,}" if event.step else "")

@@ -31,7 +31,8 @@ class Begun:
 
     step: int
     steps: int
-    examples: int
+    examples: int  # rows of the store
+    amount: str  # how much there is to learn from, as people say it
     batches: int
     parameters: int
     device: str

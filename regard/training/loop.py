@@ -183,6 +183,7 @@ class Training:
             self.progress.step,
             settings.steps,
             data["train"].store.rows,
+            self.task.amount(data["train"].store),
             self.plan.batches,
             sum(p.numel() for p in self.model.parameters()),
             device_name(self.device),

@@ -31,8 +31,8 @@ def solve(recipe: Recipe, folder: Path, world: World, check: Callable[[], None])
     skipped = sum(part.skipped for part in data.values())
     notes = (*(task.notes if is_new else ()), "worked out at once: train.steps says nothing here")
     yield Begun(
-        0, 0, store.rows, 1, weights, name, skipped, tuple(faults.first), peak.flops, peak.method,
-        notes,
+        0, 0, store.rows, task.amount(store), 1, weights, name, skipped, tuple(faults.first),
+        peak.flops, peak.method, notes,
     )  # fmt: skip
     log, began = Log(folder, settings, check, 0), time.perf_counter()
     with cost.metered(world.device, settings, lambda: time.perf_counter() - began, 1) as energy:

@@ -63,16 +63,23 @@ def test_it_is_the_papers_formula(encoding, tie, linear):
 
 
 @torch.no_grad()
-def test_a_gate_weighs_the_old_against_the_new():
-    model, batch = make(update="gated", hops=1), random_stories()
+@pytest.mark.parametrize("update", ["sum", "replace", "projected", "gated"])
+def test_a_hop_goes_on_from_the_old_and_the_new(update):
+    model, batch = make(update=update, hops=1), random_stories()
     with regard.watch(model) as seen:
         found = model.states(batch).states[:, 0]
     q = model.encode(batch.read.question, model.asked)
     ages = model.ages(batch.read.counts, torch.arange(9))
     values = model.encode(batch.read.sentences, model.words[1]) + model.times[1](ages)
     o = (seen["hops.0"][0][:, 0] @ values)[:, 0]
-    g = torch.sigmoid(model.gates[0](q))
-    torch.testing.assert_close(found, g * o + (1 - g) * q)
+    if update == "gated":
+        g = torch.sigmoid(model.gates[0](q))
+        wanted = g * o + (1 - g) * q
+    elif update == "projected":
+        wanted = (q + o) @ model.projections[0].weight.T
+    else:
+        wanted = o if update == "replace" else q + o
+    torch.testing.assert_close(found, wanted)
 
 
 def test_noise_makes_sentences_seem_older_in_training_only():
