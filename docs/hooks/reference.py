@@ -114,7 +114,7 @@ def settings(section: str, kinds: Mapping[str, type]) -> str:
 
 
 def ranked(weight: float) -> list[str]:
-    """How far up a page stands among what a search finds: settings before the code that has them."""
+    """How far up among what a search finds: settings stand before the code that has them."""
     return ["---", "search:", f"  boost: {weight}", "---", ""]
 
 
