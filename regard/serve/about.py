@@ -14,6 +14,7 @@ from ..data.read import parse_json
 from ..data.running import Piece
 from ..errors import RegardError
 from ..see.run import Run
+from ..tasks.task import HasText
 from ..training.files import CARD
 
 COUNT = 3  # inputs that are offered
@@ -41,7 +42,8 @@ def examples(run: Run) -> list[dict[str, object]]:
 
 def candidates(run: Run, data: Examples[Any]) -> Iterator[tuple[object, str, int]]:
     """Examples from all over the data: the input, what is wanted, how far from easily read."""
-    form = run.task.gives
+    form, task = run.task.gives, run.task
+    text = next(iter(task.texts.values())) if isinstance(task, HasText) else None
     for number in range(0, len(data), max(1, len(data) // LOOKED_AT)):
         if form.from_file:
             row = data[number]
@@ -53,7 +55,10 @@ def candidates(run: Run, data: Examples[Any]) -> Iterator[tuple[object, str, int
             continue
         for row in cut(data[number]):
             if typed := run.task.example(cast(Examples[Any], [row]), run.model.longest):
-                far = abs(len(typed.split()) - WORDS) if form.kind == "text" else len(typed)
+                far, words = len(typed), len(typed.split())
+                if form.kind == "text":  # few words, of which the model cuts few into pieces
+                    pieces = len(text.encode([typed])[0]) if text else words
+                    far = abs(words - WORDS) + abs(pieces - words)
                 yield typed, wanted(row), far
 
 

@@ -61,7 +61,7 @@ class Completion(Strict):
         examples=["To be, or not"]
     )
     max_tokens: Annotated[int, Ge(0), Le(2**31 - 1)] | None = Field(
-        None, description="16 where nothing is said"
+        None, description="where nothing is said, 16 of a language model, else as its recipe has it"
     )
     temperature: Annotated[float, Ge(0), Le(100)] | None = Field(
         None, description="0: greedy; where nothing is said, as the run's recipe has it"

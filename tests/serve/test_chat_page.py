@@ -48,6 +48,25 @@ def test_messages_are_bubbles_and_the_answer_is_the_servers(page, talker):
     expect(page.locator(".bubble")).to_have_count(0)
 
 
+def test_ways_to_begin_are_offered_and_what_was_said_can_be_looked_into(page, talker):
+    page.goto(talker.url)
+    chips = page.locator("#openers .chip")
+    expect(chips).to_have_count(3)
+    first = chips.first.text_content()
+    with page.expect_response("**/v1/chat/completions"):
+        chips.first.click()
+    expect(page.locator(".bubble.user p")).to_have_text(first)
+    expect(page.locator("#openers")).to_be_hidden()
+    expect(page.locator("#hush")).to_be_disabled()
+    page.click("#mode")
+    expect(page.locator("#text")).to_have_value(first)
+    expect(page.locator("#views .lines")).to_be_visible()
+    page.click("#mode")  # the conversation is still there
+    expect(page.locator(".bubble.user p")).to_have_text(first)
+    page.click("#anew")
+    expect(page.locator("#openers")).to_be_visible()
+
+
 def test_the_same_run_is_looked_into(page, talker):
     page.goto(talker.url)
     expect(page.locator("#conversation")).to_be_visible()

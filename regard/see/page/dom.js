@@ -39,7 +39,7 @@ export const DOWN = { ArrowDown: 1, ArrowUp: -1 };
 export const number = (value, digits = 3) => value && Math.abs(value) < 0.5 * 10 ** -digits
   ? value.toExponential(1) : value.toFixed(digits);
 export const short = value => String(+value.toFixed(2)); // 112, not 112.00
-export const percent = share => `${(100 * share).toFixed(share < 0.0995 && share >= 0.0005 ? 1 : 0)} %`;
+export const percent = share => share > 0 && share < 0.0005 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
 
 /** Pixels of so many rem: drawings grow with the type. */
 export const rem = count => count * parseFloat(getComputedStyle(document.documentElement).fontSize);

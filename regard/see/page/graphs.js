@@ -2,7 +2,7 @@
 
 import { make, number } from "./dom.js";
 import { CHOSEN } from "./colour.js";
-import { picture, quote, rollout, strongest } from "./tokens.js";
+import { full, picture, quote, rollout, strongest } from "./tokens.js";
 
 // What is drawn on a graph: weights as lines between its nodes
 export const onGraph = look => look.column_kind === "nodes";
@@ -41,8 +41,8 @@ export function graphView(page) {
     make("option", { value: "" }, "all nodes"), look.rows.slice(0, page.data.layout.places.length).map((name, node) =>
       make("option", { value: node, selected: node === at }, name)));
   const whole = look.rows.length <= 400 ? rollout(page.stack) : null;
-  return make("div", {}, make("p.hint", {}, at >= 0 ? `Where ${quote(look.rows[at])} looks in layer ${look.layer + 1}.` : `Who is looked at along which edges in layer ${look.layer + 1}; a click on a node shows where it looks. `,
-    make("label", {}, " node ", pick)),
+  return make("div", {}, make("p.hint", {}, at >= 0 ? `Where ${quote(look.rows[at])} looks in layer ${look.layer + 1}.` : `Who is looked at along which edges in layer ${look.layer + 1}; a click on a node shows where it looks.`),
+    make("label.pick", {}, make("span", {}, "which node looks"), pick),
   make("div.panels", {}, mesh(page, picture(look, "mean", false).weights, "mean of heads", at, choose),
     ...(whole ? [mesh(page, whole, "rollout, all layers", at, choose)] : []),
     ...shown.map(head => mesh(page, picture(look, head, false).weights, `head ${head + 1}`, at, choose))));
@@ -53,7 +53,7 @@ export const onHistory = look => look.column_kind === "history" && look.column_s
 
 /** One line for each part of a step, steps from left to right. */
 function strip(page, weights, title) {
-  const { look } = page, [steps, parts] = look.column_shape, most = Math.max(...weights, 1e-9);
+  const { look } = page, [steps, parts] = look.column_shape, most = full(weights);
   const what = ["wished", "seen", "done"];
   return Array.from({ length: parts }, (_, part) => make("tr", {},
     part === 0 ? make("th", { scope: "rowgroup", rowspan: parts }, title) : null, make("td.soft", {}, what[part] ?? ""),
@@ -74,8 +74,8 @@ export function historyView(page) {
     Array.from({ length: steps }, (_, step) => step * parts + 1).map(place => make("option", { value: place, selected: place === at }, look.rows[place])));
   const whole = look.rows.length <= 400 ? rollout(page.stack) : null;
   const names = Array.from({ length: steps }, (_, step) => look.rows[step * parts + 1].split(" ")[0]);
-  return make("div", {}, make("p.hint", {}, `Which past steps the decision at ${quote(look.rows[at])} looked at in layer ${look.layer + 1}: what was wished for, seen and done. `,
-    make("label", {}, " decision at ", pick)),
+  return make("div", {}, make("p.hint", {}, `Which past steps the decision at ${quote(look.rows[at])} looked at in layer ${look.layer + 1}: what was wished for, seen and done.`),
+    make("label.pick", {}, make("span", {}, "which decision"), pick),
   make("div.scroll", {}, make("table.along", {}, make("thead", {}, make("tr", {}, make("th", { colspan: 2 }, "step"), names.map(name => make("th", { scope: "col" }, name)))),
     make("tbody", {}, strip(page, Array.from(picture(look, "mean", false).weights[at]), "mean of heads")),
     whole ? make("tbody", {}, strip(page, whole[at], "rollout, all layers")) : null,

@@ -67,21 +67,25 @@ export function asSvg(root) {
   const size = { width: Math.ceil(Math.max(whole.width, root.scrollWidth) + 2 * pad), height: Math.ceil(whole.height + 2 * pad) };
   const svg = node("svg", { xmlns: SVG, ...size, viewBox: `0 0 ${size.width} ${size.height}` });
   svg.append(node("rect", { ...size, fill: getComputedStyle(document.body).backgroundColor }));
-  (function walk(element) {
+  (function walk(element, faint) {
     const style = getComputedStyle(element), box = element.getBoundingClientRect();
-    if (style.display === "none" || style.visibility === "hidden" || !box.width) return;
+    if (style.display === "none" || style.visibility === "hidden" || !box.width || element.matches(".controls button")) return;
+    const opacity = faint * parseFloat(style.opacity); // of what it stands in, too
     if (element instanceof SVGSVGElement) return svg.append(inlined(element, at(box)));
     if (element instanceof HTMLCanvasElement) return svg.append(node("image", { ...at(box), href: element.toDataURL(), preserveAspectRatio: "none", "image-rendering": "pixelated" }));
     if (element instanceof HTMLImageElement) return svg.append(node("image", { ...at(box), href: element.src, preserveAspectRatio: "none", "image-rendering": "pixelated" }));
-    svg.append(...boxes(element, style, box, at));
+    for (const drawn of boxes(element, style, box, at)) {
+      if (opacity < 1) drawn.setAttribute("opacity", opacity.toFixed(3));
+      svg.append(drawn);
+    }
     const font = { fill: style.color, "font-family": style.fontFamily, "font-size": style.fontSize, "font-weight": style.fontWeight };
     const write = (words, place) => svg.append(node("text", { x: at(place).x, y: at(place).y + at(place).height / 2, "dominant-baseline": "central", ...font }, words.trimEnd()));
     if (element instanceof HTMLSelectElement) return write(element.selectedOptions[0]?.textContent ?? "", box);
     for (const child of element.childNodes) {
       if (child.nodeType === Node.TEXT_NODE) for (const line of lines(child)) write(line.words, line.box);
-      else if (child.nodeType === Node.ELEMENT_NODE) walk(child);
+      else if (child.nodeType === Node.ELEMENT_NODE) walk(child, opacity);
     }
-  })(root);
+  })(root, 1);
   return new XMLSerializer().serializeToString(svg);
 }
 

@@ -3,7 +3,7 @@
 import { looksAtItself } from "./tokens.js";
 
 const NAMED_FROM = 0.5; // a head is named by a kind on which at least so much of its weight falls
-const BROAD_FROM = 0.8; // or as broad, where it looks so evenly
+const BROAD_FROM = 0.9; // or as broad, where it looks so evenly
 const ENDS = new Set(["[SEP]", "[CLS]", "<s>", "</s>", "<eos>", "<bos>", "<pad>", "<|endoftext|>"]);
 const plain = token => token.replace(/[▁Ġ]/g, " ").trim() || token;
 

@@ -40,6 +40,9 @@ function similarity(heads) {
   return units.map(one => units.map(two => one.reduce((sum, value, at) => sum + value * two[at], 0)));
 }
 
+/** What is measured of a head; a distance is none where two texts look at each other. */
+const MEASURES = { entropy: "entropy (bits)", distance: "distance (tokens)", share: "on special tokens" };
+
 export function statisticsView(page) {
   const all = page.stack.flatMap(look => {
     const { rows, columns } = picture(look, 0, page.words), specials = columns.map(special), same = looksAtItself({ rows, columns });
@@ -50,14 +53,15 @@ export function statisticsView(page) {
   });
   const high = key => Math.max(1e-9, ...all.map(one => one[key] ?? 0));
   const tops = { entropy: high("entropy"), distance: high("distance"), share: 1 };
+  const told = Object.entries(MEASURES).filter(([key]) => all.some(one => one[key] !== null));
   const cell = (one, key) => one[key] === null ? make("td", {}, "–") : bar(one[key] / tops[key], number(one[key]));
   const alike = all.filter(one => one.weights.length === all[0].weights.length && one.weights[0].length === all[0].weights[0].length);
   const same = similarity(alike.map(one => one.weights));
   const names = alike.map(one => `${one.look.layer + 1}.${one.head + 1}`);
-  return make("div", {}, make("p.hint", {}, "Means over the rows. Distance counts tokens between, where a text looks at itself."),
-    table(["layer", "head", "entropy (bits)", "distance (tokens)", "on special tokens"], all.map(one => make("tr", {},
+  return make("div", {}, make("p.hint", {}, "Means over the rows." + (told.some(([key]) => key === "distance") ? " Distance counts the tokens between." : "")),
+    table(["layer", "head", ...told.map(([, title]) => title)], all.map(one => make("tr", {},
       make("th", { scope: "row" }, `${one.look.layer + 1}`), make("th", { scope: "row" }, `${one.head + 1}`),
-      cell(one, "entropy"), cell(one, "distance"), cell(one, "share")))),
+      told.map(([key]) => cell(one, key))))),
     make("h3", {}, "How alike the heads are"), make("p.hint", {}, "Correlation of the weights; names are layer.head."),
     heatmap(page, { rows: names, columns: names, label: "correlation of heads", colours: opposed(), share: (t, s) => (same[t][s] + 1) / 2,
       tell: (t, s) => `heads ${names[t]} and ${names[s]}: correlation ${number(same[t][s], 2)}` }),

@@ -2,14 +2,14 @@
 
 import { make, number } from "./dom.js";
 import { CHOSEN } from "./colour.js";
-import { picture, quote, rollout, strongest, word } from "./tokens.js";
+import { full, picture, quote, rollout, strongest, word } from "./tokens.js";
 
 // What is drawn on a picture: the weights of a row on the patches that they are of
 export const onPicture = look => look.column_kind === "patches" && look.column_shape?.length === 2;
 
-/** One picture with weights over it; the strongest is drawn full. */
+/** One picture with weights over it. */
 function panel(page, weights, title, name) {
-  const [tall, wide] = page.look.column_shape, most = Math.max(...weights, 1e-9);
+  const [tall, wide] = page.look.column_shape, most = full(weights);
   const over = make("canvas", { width: wide, height: tall, "aria-hidden": "true" });
   const draw = over.getContext("2d");
   weights.forEach((weight, at) => {
@@ -45,13 +45,14 @@ export function pictureView(page) {
     return make("div", {}, make("p.hint", {}, "One picture for each word or step: where it looked then."), make("div.panels", {}, first, each));
   }
   // Patches look at patches: what speaks for the picture, or the patch that was clicked.
-  const at = page.token >= 0 && page.token < look.rows.length ? page.token : 0;
+  const speaks = before ? 0 : Math.floor(tall / 2) * wide + Math.floor(wide / 2); // or, where none does, the middle
+  const at = page.token >= 0 && page.token < look.rows.length ? page.token : speaks;
   const whole = look.rows.length * look.columns.length <= 400 * 400 ? rollout(page.stack) : null;
   const items = [make("button.panel", { type: "button", "data-key": "where", onclick: event => {
     const box = event.currentTarget.querySelector("img").getBoundingClientRect();
     const place = (value, size) => Math.max(0, Math.min(size - 1, Math.floor(value * size)));
     const row = place((event.clientY - box.top) / box.height, tall), column = place((event.clientX - box.left) / box.width, wide);
-    page.change({ token: event.detail ? before + row * wide + column : 0 });
+    page.change({ token: event.detail ? before + row * wide + column : "" });
   } }, panel(page, look.columns.map((_, s) => s === at ? 1 : 0).slice(before), at < before ? look.rows[at] : `patch ${look.rows[at]}`)),
   ...(whole ? [panel(page, patches(whole[at]), "rollout, all layers")] : []),
   ...shown.map(head => panel(page, patches(picture(look, head, false).weights[at]), `head ${head + 1}`))];
@@ -65,7 +66,7 @@ export function soundView(page) {
   if (!page.look || !onSound(page.look)) return "This attention does not look at the sound from words; choose another.";
   const { rows, columns, weights } = page.picture(page.heads[0]);
   const lines = rows.map((name, t) => {
-    const most = Math.max(...weights[t], 1e-9), over = make("canvas", { width: columns.length, height: 1, "aria-hidden": "true" });
+    const most = full(weights[t]), over = make("canvas", { width: columns.length, height: 1, "aria-hidden": "true" });
     const draw = over.getContext("2d");
     weights[t].forEach((weight, s) => { draw.fillStyle = `rgba(${CHOSEN}, ${(weight / most).toFixed(3)})`; draw.fillRect(s, 0, 1, 1); });
     const [best] = strongest(weights[t], 1), told = `${word(name)}: most at ${columns[best]} (${number(weights[t][best])})`;

@@ -85,7 +85,7 @@ function rows(stage, sums, look) {
 function heads(stage, { keys, products, scores, powers, values, scale }) {
   const at = STAGES.indexOf(stage);
   return ["word", at >= 1 && keys && "key", at >= 2 && products && "query · key", at >= 2 && scores && (scale ? `score (× ${+scale.toPrecision(3)})` : "score"),
-    at >= 3 && powers && "e to it", at >= 3 && "share", at >= 4 && values && "value × share"].filter(Boolean);
+    at >= 3 && powers && "e to the score", at >= 3 && "share", at >= 4 && values && "value × share"].filter(Boolean);
 }
 
 export function storyView(page) {

@@ -40,6 +40,9 @@ const isPoint = token => /^[.,;:!?…。、]+$/.test(token); // a full stop is n
 export const spell = (tokens, pieces) =>
   pieces.map((at, first) => first ? tokens[at].replace(/^##/, "") : tokens[at]).join("");
 
+/** The weight that is drawn in full: the largest, or, where all are much alike, four times an even share. */
+export const full = weights => Math.max(...weights, Math.min(1, 4 / weights.length), 1e-9);
+
 export function average(all) {
   return all[0].map((row, t) => {
     const sum = new Float32Array(row.length);
@@ -115,7 +118,9 @@ export function between(look, all) {
   };
   if (!look.row_side) return look.kind;
   const [from, to] = [name("row"), name("column")];
-  const local = look.kind.endsWith(".local") ? " (near)" : "";
+  const near = look.kind.endsWith(".local");
+  if (near && look.column_kind === "nodes") return "nodes → neighbours";
+  const local = near ? " (near)" : "";
   return (from === to ? `${from} → itself` : `${from} → ${to}`) + local;
 }
 

@@ -6,7 +6,23 @@ import { make } from "./dom.js";
 const $ = id => document.getElementById(id);
 const NAMES = { user: "you", assistant: "the model", system: "how it should answer" };
 
+// What may be said first, where a run has no examples of its own.
+const OPENERS = ["What is attention in a neural network?", "Write two lines about the sea.", "Give three synonyms of “quick”."];
+
 let messages = []; // of the conversation so far
+
+/** What the reader said last, to look inside at. */
+export const lastSaid = () => messages.findLast(message => message.role === "user")?.content;
+
+/** Ways to begin, while nothing has been said. */
+export function offerOpeners(own, say) {
+  const texts = own.length ? own : OPENERS;
+  $("openers").hidden = messages.length > 0;
+  $("openers").replaceChildren(make("p", {}, "What would you like to ask?"), ...texts.map(text => make("button.chip", { type: "button", onclick: () => {
+    $("say").value = text;
+    say();
+  } }, text)));
+}
 
 function bubble(role, text) {
   const said = make("p", {}, text);
@@ -19,6 +35,7 @@ function bubble(role, text) {
 export function clearChat() {
   messages = [];
   $("talk").replaceChildren();
+  $("openers").hidden = false;
 }
 
 /** Say something, and show what is said to it; where it is stopped, what was said so far stands. */
@@ -26,6 +43,7 @@ export async function converse(model, signal) {
   const text = $("say").value.trim(), manner = $("system").value.trim();
   if (!text) return;
   $("say").value = "";
+  $("openers").hidden = true;
   const talk = messages, reply = { role: "assistant", content: "" };
   const first = manner ? [{ role: "system", content: manner }] : [];
   talk.push({ role: "user", content: text });

@@ -3,7 +3,7 @@
 
 import { clearAnswer, compare, forget, predict, stream } from "./answer.js";
 import { askJson, key } from "./api.js";
-import { clearChat, converse } from "./chat.js";
+import { clearChat, converse, lastSaid, offerOpeners } from "./chat.js";
 import { curl, python } from "./code.js";
 import { manner, parameters, request, settle, knobs } from "./decoding.js";
 import { inspect, showFields } from "./deeper.js";
@@ -172,7 +172,7 @@ function showMode() {
 }
 
 const speak = event => {
-  event.preventDefault();
+  event?.preventDefault();
   during(signal => converse(run().id, signal));
 };
 
@@ -193,18 +193,24 @@ async function chosen() {
   settle(one);
   $("another").hidden = !(one?.attends && one.explains);
   $("deeper").hidden = !one?.attends || kind !== "text";
+  $("live").parentElement.hidden = ["picture", "sound"].includes(kind); // they are not typed
   $("go").disabled = !one;
   for (const name of ["reading", "examples", "wanted"]) $(name).replaceChildren();
   $("read-as").hidden = true;
   $("training").hidden = true;
   write();
-  clearChat();
   showMode();
-  if (!one || chats()) return;
+  if (!one) return;
+  const own = () => askJson(`/examples?model=${encodeURIComponent(one.id)}`).then(told => told.examples, () => []);
+  if (chats()) {
+    const texts = (await own()).map(example => example.input).filter(text => typeof text === "string");
+    if (mine === choosing) offerOpeners(texts, speak);
+    return;
+  }
   $("views").replaceChildren(make("p.hint", {}, one.attends ? "What it looks at is drawn here." : "This run has no attention to look into. How it was trained:"));
   if (!one.attends) drawTraining($("views").appendChild(make("div")), one.id).catch(fault => fail(fault.message));
   if (form.filled()) respond(); // a permalink
-  offered = await askJson(`/examples?model=${encodeURIComponent(one.id)}`).then(told => told.examples, () => []);
+  offered = await own();
   if (mine !== choosing) return; // another run was chosen meanwhile
   offer(offered);
   if (!offered.length || form.filled()) return;
@@ -223,8 +229,10 @@ async function start() {
 
 /** A run is changed by hand: what was typed for another stays only where it is of the same kind. */
 function changed() {
-  state = { run: $("run").value };
+  state = {};
+  keep({ run: $("run").value });
   form = null;
+  clearChat();
   chosen();
 }
 
@@ -236,6 +244,11 @@ $("run").addEventListener("change", changed);
 $("form").addEventListener("input", event => { if (event.target.id !== "live") typed(); });
 $("form").addEventListener("submit", event => { event.preventDefault(); respond(); });
 $("mode").addEventListener("click", () => {
+  const said = lastSaid();
+  if (chats() && said) {
+    form = null;
+    keep({ text: said });
+  }
   keep({ mode: chats() ? "text" : undefined });
   chosen();
 });
