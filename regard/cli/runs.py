@@ -39,15 +39,25 @@ def runs(
     from rich.table import Column, Table
 
     table = Table(
-        Column("run", overflow="fold"), "task", "model", "score", "steps", "MB", "when",
+        *(Column(name, overflow="fold") for name in ("run", "task", "model", "score", "steps")),
+        Column("MB", justify="right", no_wrap=True), Column("age", justify="right", no_wrap=True),
     )  # fmt: skip
     for row in rows:
-        score = f"{row['metric']} {row['score']:.4g} ({row['on']})" if row["metric"] else ""
-        when = time.strftime("%F", time.localtime(row["when"]))
+        score = f"{row['metric']} {row['score']:.4g}" if row["metric"] else ""
+        score += f" ({row['on']})" if row["on"] not in ("", "test") else ""
         name = os.path.relpath(row["run"], folder)
         size = f"{row['bytes'] / 1e6:,.1f}"
-        table.add_row(name, row["task"], row["model"], score, steps_of(row), size, when)
+        table.add_row(name, row["task"], row["model"], score, steps_of(row), size, age(row))
     terminal.console().print(table)
+
+
+def age(row: dict[str, Any]) -> str:
+    """How long ago a run was last written to."""
+    seconds = time.time() - row["when"]
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return "now"
 
 
 def steps_of(row: dict[str, Any]) -> str:

@@ -285,9 +285,12 @@ def compare(folders: Sequence[str | Path], on: str = "test") -> Comparison:
     for other in entries[1:]:
         for what, value in first.measured_as.items():
             if other.measured_as[what] != value:
+                why = f"{_told(other.measured_as[what])} is not {_told(value)}"
+                if what == "the set" and other.scores["on"] == first.scores["on"]:
+                    why = f"their data.{first.scores['on']} are different files"
                 raise InputError(
                     f"{other.name}: {what} must be the same as {first.name}'s to stand side by "
-                    f"side, but {_told(other.measured_as[what])} is not {_told(value)}."
+                    f"side, but {why}."
                 )
     return Comparison(entries)
 

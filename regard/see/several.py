@@ -96,7 +96,7 @@ class Several:
         cells = [str(len(setting.trials))]
         for name in self.names[:SHOWN]:
             deviation = setting.deviation(name)
-            around = "" if deviation is None else f" ± {deviation:.2g}"
+            around = "" if deviation is None else f" ± {float(f'{deviation:.2g}'):g}"
             cells.append(f"{setting.mean(name):.4g}{around}")
         return cells
 

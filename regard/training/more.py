@@ -55,6 +55,8 @@ def check_same(recipe: Recipe, folder: Path) -> None:
         longer = key == "train.steps" and recipe.train.steps > steps
         way = "" if finished else "the command it was begun with goes on with it, "
         way = f"{key}={now} after the recipe goes on, " if longer else way
+        if finished and key == "train.steps" and not longer:
+            way = f"it has no steps left; more than {steps} go on from its end, "
         raise RunError(
             f"{folder}: the {state} run here has {key}={before!r}, but now it is {now!r}; "
             f"{way}{others}"

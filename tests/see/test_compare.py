@@ -76,7 +76,10 @@ def test_lower_perplexity_is_better(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"set": "other"}, "b: the set must be the same as a's to stand side by side"),
+        (
+            {"set": "other"},
+            "b: the set must be the same as a's to stand side by side, but their data.test ",
+        ),
         ({"bleu_signature": "tok:none"}, "its signature must be the same .* 'tok:none' is not"),
         ({"headline": "chrf", "chrf": 3.0}, "the score must be the same as a's"),
     ],

@@ -105,7 +105,11 @@ def test_what_is_refused_says_how_to_go_on(toy, tmp_path):
     train(toy, run, STEADY, "train.steps=8")
     for more, told in (
         (["train.steps=8"], "run: this run is finished; train.steps=N with more than 8 goes on"),
-        (["train.steps=4"], "the finished run here has train.steps=8, but now it is 4; --fresh"),
+        (
+            ["train.steps=4"],
+            "the finished run here has train.steps=8, but now it is 4; it has no steps left; more "
+            "than 8 go on from its end, --fresh deletes it",
+        ),
         (["train.steps=9", "train.rate=0.5"], "has train.rate=0.01, but now it is 0.5; --fresh"),
         ([], "has train.steps=8, but now it is 40; train.steps=40 after the recipe goes on, --fr"),
     ):
