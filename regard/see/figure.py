@@ -22,14 +22,24 @@ if TYPE_CHECKING:
     from .probe import Probed
 
 
+LETTER = 0.085  # inches that a letter of a label takes, about
+LONG = 24  # letters that no word has, but a sentence
+
+
 def alignment(look: Look, path: Path) -> None:
-    """The alignment plot: rows are output words, columns input words, brightness the weight."""
+    """The alignment plot: rows are output words, columns input words, brightness the weight; where
+    sentences are looked at, they stand beside it, a row each."""
     weights = look.weights.mean(0)  # (T, S)
-    height, width = weights.shape
-    chart, axes = blank(min(1.6 + 0.42 * width, 40), min(1.2 + 0.34 * height, 40))
+    rows, columns = [[plain(token) for token in some] for some in (look.rows, look.columns)]
+    if max(map(len, columns)) > LONG:
+        weights, rows, columns = weights.T, columns, rows
+    beside, above = (LETTER * max(map(len, names)) for names in (rows, columns))  # inches
+    wide = 1.6 + 0.42 * len(columns) + max(0.0, beside - 0.6)
+    tall = 1.0 + 0.34 * len(rows) + 0.7 * above  # they lean
+    chart, axes = blank(min(wide, 40), min(tall, 40))
     image = axes.imshow(weights, cmap="viridis", vmin=0.0, vmax=1.0, aspect="auto")
-    axes.set_xticks(range(width), [plain(token) for token in look.columns], rotation=45, ha="left")
-    axes.set_yticks(range(height), [plain(token) for token in look.rows])
+    axes.set_xticks(range(len(columns)), columns, rotation=45, ha="left")
+    axes.set_yticks(range(len(rows)), rows)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     for side in axes.spines.values():

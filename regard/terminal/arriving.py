@@ -11,9 +11,12 @@ from itertools import islice
 from ..errors import InputError, RegardError
 
 
-def chunks_of(lines: Iterator[str], size: int = 512) -> Iterator[list[str]]:
+def chunks_of(lines: Iterator[str], first: int = 32, most: int = 512) -> Iterator[list[str]]:
+    """Few at first, so that the first answers come soon, then more at a time, which is quicker."""
+    size = first
     while chunk := list(islice(lines, size)):
         yield chunk
+        size = min(2 * size, most)
 
 
 def arriving() -> Iterator[list[str]]:
