@@ -28,7 +28,7 @@ PROGRAM = """
 import regard
 
 run = regard.load("runs/demo")
-print(run.predict(["I am cold."])[0].output.upper())
+print(run.predict(["I am hungry."])[0].output.upper())
 weights = run.model.output.weight
 mixed = regard.attend(weights, weights, weights)[0]
 """

@@ -22,8 +22,8 @@ from regard.errors import RegardError
 from regard.parts.packed import Packed
 from regard.training import checkpoint
 from regard.training.schedule import SCHEDULES
+from tests.processes import torchrun
 from tests.toys import sentences, translate, write_recipe
-from tests.training.test_gradient import run_ranks
 
 ROOT = Path(__file__).parents[1]
 
@@ -227,7 +227,7 @@ def test_two_ranks_start_and_one_finishes(toy, tmp_path):
     settings = ["train.steps=20", "train.save_every=5", "model.dropout=0.0", "train.rate=0.001"]
     regard.train(str(toy), *settings, run=tmp_path / "alone")
     pair = tmp_path / "pair"
-    run_ranks(2, ["-m", "regard", "train", str(toy), *settings, "--folder", str(pair)])
+    torchrun(2, ["-m", "regard", "train", str(toy), *settings, "--folder", str(pair)])
     assert [path.name for path in sorted(pair.glob("checkpoint-*"))] == [
         "checkpoint-15",
         "checkpoint-20",

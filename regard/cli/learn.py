@@ -54,8 +54,8 @@ def demo(
     regard = terminal.typed_as()
     console.print("\nWhat to type next:", style="bold")
     for line, what in (
-        (f'{regard} predict {run} "I am cold."', ""),
-        (f'{regard} see {run} "I am cold." --out see.html', "every layer and head, in a browser"),
+        (f'{regard} predict {run} "I am hungry."', ""),
+        (f'{regard} see {run} "I am hungry." --out see.html', "every layer and head, in a browser"),
         (f"{regard} evaluate {run} decode.num_beams=1", ""),
         (f"{regard} serve {run}", "the same, in a browser and for programs"),
         (f"{regard} recipes", "what else can be trained"),

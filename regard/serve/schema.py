@@ -178,7 +178,7 @@ class Prediction(Strict):
 
     model: Name | None = None
     inputs: Text | Annotated[list[Input], Field(fail_fast=True)] | Object = Field(
-        examples=[["I am cold."]],
+        examples=[["I am hungry."]],
         description="one input, or a list of them; each as the run's task takes it",
     )
     parameters: Annotated[dict[Name, object], Field(max_length=MOST_FIELDS)] = Field(
@@ -190,7 +190,7 @@ class Attention(Strict):
     """An input to answer and look into."""
 
     model: Name | None = None
-    input: Input = Field(examples=["I am cold."])
+    input: Input = Field(examples=["I am hungry."])
     target: Text | None = None
     layers: Annotated[list[Index], Field(fail_fast=True)] | None = None
     heads: Tokens | None = None

@@ -20,8 +20,8 @@ from regard.training.loop import Share, gradient
 from regard.training.prepare import prepare_data, prepare_task
 from regard.training.recipe import read
 from regard.training.run import start
+from tests.processes import run_ranks
 from tests.test_recipes import shrunk
-from tests.training.test_gradient import run_ranks
 
 NAMES = [
     name
@@ -30,7 +30,7 @@ NAMES = [
 ]
 ALONE = World(0, 1, torch.device("cpu"))
 CPU = torch.device("cpu")
-SHARDS = 9
+SHARDS = 8
 
 
 def prepare(name, overrides, folder):
@@ -82,7 +82,7 @@ def test_pieces_do_not_change_the_gradient(name, tmp_path):
 def test_two_ranks_train_every_recipe_and_have_one_ranks_gradient(shard, tmp_path):
     jobs = {name: shrunk(name, tmp_path / name) for name in NAMES[shard::SHARDS]}
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
-    run_ranks(2, ["-m", "tests.training.test_every_recipe", str(tmp_path)])
+    run_ranks(2, "tests.training.test_every_recipe", str(tmp_path))
     for name, overrides in jobs.items():
         made = prepare(name, overrides, tmp_path / name / "two")
         assert_same(load_file(tmp_path / name / "two.safetensors"), gradients(*made, ALONE))

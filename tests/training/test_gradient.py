@@ -1,15 +1,13 @@
 """One batch, cut any way: the same gradient. Real processes for the ranks."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from regard.batch import Hidden, wide_fields
 from regard.data.cut import Cut
@@ -19,10 +17,11 @@ from regard.data.read import Faults
 from regard.tasks import TASKS
 from regard.text import Settings as TextSettings
 from regard.training.backward import make_backward
-from regard.training.distributed import World
+from regard.training.distributed import World, join
 from regard.training.loop import Share, gradient, shares
 from regard.training.loss import TokenLoss
 from regard.training.settings import Settings
+from tests.processes import run_ranks
 from tests.toys import random_pairs, sentences, small_model, translate
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -49,27 +48,21 @@ def test_pieces_do_not_change_the_gradient(dtype, near, pieces):
         torch.testing.assert_close(cut[name], value, rtol=bound, atol=bound)
 
 
-RANK = """
-import sys, torch
-from safetensors.torch import save_file
-from regard.training.distributed import join
-from tests.training.test_gradient import gradients
-with join("cpu") as world:
-    for name, dtype in (("float64", torch.float64), ("float32", torch.float32)):
-        for rows in (11, 1):
-            for pieces in (1, 3):
-                found = gradients(dtype, pieces, rows, world)
-                found["nll"] = world.sum(found["nll"])
-                if world.leads:
-                    save_file(found, f"{sys.argv[1]}/{name}-{rows}-{pieces}.safetensors")
-"""
+def as_a_rank(folder):
+    """What each of two processes does."""
+    with join("cpu") as world:
+        for name, dtype in (("float64", torch.float64), ("float32", torch.float32)):
+            for rows in (11, 1):
+                for pieces in (1, 3):
+                    found = gradients(dtype, pieces, rows, world)
+                    found["nll"] = world.sum(found["nll"])
+                    if world.leads:
+                        save_file(found, folder / f"{name}-{rows}-{pieces}.safetensors")
 
 
 def test_two_ranks_give_one_ranks_gradient(tmp_path):
     """One row for two ranks: the second has nothing, and nobody waits."""
-    script = tmp_path / "rank.py"
-    script.write_text(RANK)
-    run_ranks(2, [str(script), str(tmp_path)])
+    run_ranks(2, "tests.training.test_gradient", str(tmp_path))
     for name, dtype, near in (("float64", torch.float64, 1e-13), ("float32", torch.float32, 1e-6)):
         for rows in (11, 1):
             expected = gradients(dtype, 1, rows)
@@ -78,24 +71,6 @@ def test_two_ranks_give_one_ranks_gradient(tmp_path):
                 for key, value in expected.items():
                     bound = 1e-6 if key == "nll" else near  # the reported sum is kept in float32
                     torch.testing.assert_close(found[key], value, rtol=bound, atol=bound)
-
-
-def run_ranks(count: int, command: list[str], *options: str) -> str:
-    """A command under torchrun, on loopback."""
-    root = str(Path(__file__).parents[2])
-    env = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc-per-node={count}",
-    ]
-    done = subprocess.run(
-        [*torchrun, *options, *command], env=env, capture_output=True, text=True, timeout=110
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 # What each rank reads.
@@ -340,3 +315,7 @@ def test_rows_that_ask_nothing_count_nothing_on_any_rank(tmp_path):
     for size in (1, 2, 3, len(alone.batch)):
         ranks = [next(each_share((*made, plan), r, size, range(1)))[0] for r in range(size)]
         assert sum(share.parts()[0] for share in ranks) == words, size
+
+
+if __name__ == "__main__":
+    as_a_rank(Path(sys.argv[1]))

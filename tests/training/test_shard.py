@@ -16,11 +16,11 @@ from regard.training.distributed import World
 from regard.training.recipe import read
 from regard.training.run import check_fit, start
 from regard.training.shard import rows_of
+from tests.processes import run_ranks
 from tests.test_promises import assert_near as assert_same_run
 from tests.test_recipes import shrunk
 from tests.toys import random_batch, small_model
 from tests.training.ranks import ALONE, BLOCKS, KINDS, RUNS, SAME, begin, gradients, held
-from tests.training.test_gradient import run_ranks
 
 WEIGHTS = "model.safetensors"
 JOBS = {
@@ -118,8 +118,7 @@ def test_ranks_with_a_part_of_the_model_have_one_ranks_gradient(tmp_path, size):
 
 
 def as_ranks(size, what, *words):
-    command = ["-m", "tests.training.ranks", what, *map(str, words)]
-    return run_ranks(size, command)
+    run_ranks(size, "tests.training.ranks", what, *map(str, words))
 
 
 def test_ranks_begin_with_one_ranks_weights_and_hold_their_part(toy, tmp_path):
@@ -200,7 +199,7 @@ def check_parts(folder):
 
 def test_where_a_rank_is_killed_all_go_on_from_the_last_checkpoint(toy, tmp_path):
     """With dropout, and bit for bit to what they would have been."""
-    with pytest.raises(AssertionError):  # that torchrun ends well
+    with pytest.raises(AssertionError):  # that all end well
         as_ranks(2, "a_kill", tmp_path, toy, "first")
     as_ranks(2, "a_kill", tmp_path, toy)
     whole, killed = (load_file(tmp_path / run / WEIGHTS) for run in ("whole", "killed"))
