@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ..errors import InputError
-from ..tasks.task import Shows
+from ..tasks.task import Chats, Shows
 from ..training.checkpoint import write_text
 from ..training.cost import shown_share
 from ..training.files import BILL, CARD, RESULTS, said
@@ -34,7 +34,7 @@ def write(run: Run) -> None:
         "## Data",
         "",
         *(
-            f"- {part}: `{vars(recipe.data)[part]}`"
+            f"- {part}: {_files(vars(recipe.data)[part])}"
             for part in ("train", "valid", "test")
             if recipe.data.named(part)
         ),
@@ -57,6 +57,7 @@ def write(run: Run) -> None:
         "",
         "```",
         f'regard predict {folder} "{example}"',
+        *([f"regard chat {folder}"] if isinstance(run.task, Chats) and run.task.chat else []),
         f'regard see {folder} "{example}" --out see.html',
         "```",
         "",
@@ -74,6 +75,10 @@ def write(run: Run) -> None:
             "",
         ]
     write_text(folder / CARD, "\n".join(lines))
+
+
+def _files(given: str | Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in ([given] if isinstance(given, str) else given))
 
 
 def _scores(results: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -198,10 +198,21 @@ class Classify(
         framed = [self.framed_input(given) for given in inputs]
         found = self.scores(model, framed, decode.batch_tokens)
         seconds = round(time.perf_counter() - began, 6)
-        return [
+        told = [
             self.label_answer(form.show(given), scores[0], seconds)
             for given, scores in zip(inputs, found, strict=True)
         ]
+        return [
+            replace(answer, warning=self.too_long(row)) if row.left_out else answer
+            for answer, row in zip(told, framed, strict=True)
+        ]
+
+    def too_long(self, row: TokenRow) -> str:
+        """A warning for who gave more than is read."""
+        return (
+            f"the input is longer than the {self.settings.context} tokens that are read; "
+            f"{row.left_out:,} were left out"
+        )
 
     def framed_input(self, given: str | TwoTexts, number: int = 1) -> TokenRow:
         one, two = given if isinstance(given, TwoTexts) else (given, None)

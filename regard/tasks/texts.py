@@ -29,6 +29,7 @@ class TokenRow(NamedTuple):
 
     ids: list[int]
     split: int
+    left_out: int = 0  # tokens that there was no room for
 
 
 class TextTask(OneVocabulary[S, R, P]):
@@ -61,12 +62,13 @@ class TextTask(OneVocabulary[S, R, P]):
         if two is None:
             kept = one[: room - len(f.first) - len(f.last)]
             ids = [*f.first, *kept, *f.last] or [self.text.eos]  # nothing at all cannot be read
-            return TokenRow(ids, len(ids))
+            return TokenRow(ids, len(ids), len(one) - len(kept))
         left = room - len(f.first) - len(f.between) - len(f.end)
         short = min(len(one), len(two), left // 2)
         keep = (short, left - short) if len(one) <= len(two) else (left - short, short)
         ids = [*f.first, *one[: keep[0]], *f.between]
-        return TokenRow([*ids, *two[: keep[1]], *f.end], len(ids))
+        left_out = max(0, len(one) - keep[0]) + max(0, len(two) - keep[1])
+        return TokenRow([*ids, *two[: keep[1]], *f.end], len(ids), left_out)
 
     def rows_as_ids(self, framed: Sequence[TokenRow]) -> Ids:
         ids = pad([row.ids for row in framed])

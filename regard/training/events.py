@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -216,13 +217,10 @@ class Log:
         is the one that the run goes on from."""
         self.path, self.check = folder / "metrics.jsonl", check
         self.board: Any = None
+        check_logs(settings)
         if settings.tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise RunError(
-                    "train.tensorboard needs TensorBoard; pip install 'regard[tensorboard]'."
-                ) from error
+            from torch.utils.tensorboard import SummaryWriter
+
             # What a killed process logged after its last checkpoint is logged again.
             self.board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         self.wandb: Any = start_wandb(folder) if settings.wandb else None
@@ -256,14 +254,19 @@ class Log:
             self.wandb.finish()
 
 
+def check_logs(settings: Settings) -> None:
+    """What is to be written beside metrics.jsonl must be installed."""
+    for name, called in (("tensorboard", "TensorBoard"), ("wandb", "wandb")):
+        if vars(settings)[name] and find_spec(name) is None:
+            raise RunError(f"train.{name} needs {called}; pip install 'regard[{name}]'.")
+
+
 def start_wandb(folder: Path) -> Any:
     """A log of Weights & Biases in the run folder; offline unless WANDB_MODE says other."""
     # Its error reports would go out even where its log does not.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-    try:
-        import wandb
-    except ImportError as error:
-        raise RunError("train.wandb needs wandb; pip install 'regard[wandb]'.") from error
+    import wandb
+
     return wandb.init(
         project="regard",
         name=folder.resolve().name,

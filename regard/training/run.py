@@ -28,7 +28,7 @@ from . import adapt, checkpoint
 from .checkpoint import write_text
 from .distil import weights_of_run
 from .distributed import World, pick
-from .events import Event, with_note
+from .events import Event, check_logs, with_note
 from .files import BEST, RECIPE, RESULTS, WEIGHTS, is_trained, said
 from .folder import Hold, clear, foreign, give_up_aside, put_aside, put_back, sweep
 from .loop import fit
@@ -386,6 +386,7 @@ def prepare_folder(recipe: Recipe, hold: Hold, fresh: bool, given: Collection[st
     with torch.device("meta"):
         model = recipe.build(recipe.usual_sizes())
     check_fit(recipe, model)
+    check_logs(recipe.train)
     for setting, origin in (
         ("train.teacher", recipe.train.teacher),
         ("model.from", recipe.model_from),

@@ -16,6 +16,7 @@ from regard.models import MODELS
 from regard.models.bert import BERT
 from regard.tasks.answer import Answer, AnswerSettings, best_span, span_of
 from regard.tasks.classify import Classify, ClassifySettings
+from regard.tasks.form import TwoTexts
 from regard.tasks.labels import guess
 from regard.tasks.tag import Tag, TagSettings
 from regard.tasks.texts import windows
@@ -55,6 +56,18 @@ def made(kind, settings, text, path, faults=None):
     examples = kind.examples(settings, [path], cache, faults)
     task = kind.learn(settings, {"text": text}, examples)
     return task, task.data(examples, cache, 10**9, faults)
+
+
+def test_who_gives_more_than_is_read_is_told(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("good film\tpos\nbad film\tneg\n")
+    task, _ = made(Classify, ClassifySettings(text="1", label="2", context=6), WORDS, path)
+    model = BERT(task.sizes, MODELS["bert"].Settings(width=8, depth=1, heads=2)).eval()
+    asked = ["good film", "good film" + " good film" * 4, TwoTexts("bad", "film" + " film" * 8)]
+    short, long, pair = task.predict(model, asked, Decode(), 6)
+    assert short.warning is None
+    assert long.warning == ("the input is longer than the 6 tokens that are read; 6 were left out")
+    assert "; 7 were left out" in pair.warning
 
 
 def data_of(task, path, faults=None):

@@ -73,7 +73,7 @@ export const forget = () => { earlier = null; };
 export async function predict(path, body, signal, compares) {
   const began = performance.now();
   const said = await askJson(path, body, signal);
-  const { input: _, output, seconds, probabilities, label: __, ...others } = said[0] ?? {};
+  const { input: _, output, seconds, probabilities, label: __, warning, ...others } = said[0] ?? {};
   clearAnswer();
   const text = output ?? JSON.stringify(said[0] ?? said);
   $("answer").replaceChildren(text.startsWith("data:image/") ? make("img", { src: text, alt: "the picture, what is left of it, and how it is filled in" }) : text);
@@ -84,7 +84,7 @@ export async function predict(path, body, signal, compares) {
     return make("tr", {}, make("th", { scope: "row" }, label), make("td.bar", { "--w": `${100 * share}%` }, make("span", {}, percent(share))), change);
   });
   earlier = probabilities ?? null;
-  $("more").replaceChildren(rows.length ? make("table.numbers.chances", {}, make("tbody", {}, rows)) : "", details(others));
+  $("more").replaceChildren(warning ? make("p.warning", {}, `${warning}.`) : "", rows.length ? make("table.numbers.chances", {}, make("tbody", {}, rows)) : "", details(others));
 }
 
 /** What else an answer says; it is seldom looked at. */
