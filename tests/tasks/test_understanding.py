@@ -16,7 +16,6 @@ from regard.models import MODELS
 from regard.models.bert import BERT
 from regard.tasks.answer import Answer, AnswerSettings, best_span, span_of
 from regard.tasks.classify import Classify, ClassifySettings
-from regard.tasks.form import TwoTexts
 from regard.tasks.labels import guess
 from regard.tasks.tag import Tag, TagSettings
 from regard.tasks.texts import windows
@@ -63,11 +62,10 @@ def test_who_gives_more_than_is_read_is_told(tmp_path):
     path.write_text("good film\tpos\nbad film\tneg\n")
     task, _ = made(Classify, ClassifySettings(text="1", label="2", context=6), WORDS, path)
     model = BERT(task.sizes, MODELS["bert"].Settings(width=8, depth=1, heads=2)).eval()
-    asked = ["good film", "good film" + " good film" * 4, TwoTexts("bad", "film" + " film" * 8)]
-    short, long, pair = task.predict(model, asked, Decode(), 6)
+    short, long = task.predict(model, ["good film", "good film" + " good film" * 4], Decode(), 6)
     assert short.warning is None
-    assert long.warning == ("the input is longer than the 6 tokens that are read; 6 were left out")
-    assert "; 7 were left out" in pair.warning
+    assert long.warning == "the input is longer than the 6 tokens that are read; 6 were left out"
+    assert task.frame([4], [5] * 9, 6).left_out == 7  # of a pair, with three specials
 
 
 def data_of(task, path, faults=None):
