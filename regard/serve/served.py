@@ -82,6 +82,7 @@ class ServedRun:
     def about(self) -> dict[str, object]:
         """A line of /v1/models."""
         own = self.run.recipe.decode
+        own = replace(own, max_new_tokens=min(own.max_new_tokens, self.limits.new_tokens))
         names = ("kind", "num_beams", "temperature", "top_k", "top_p", "max_new_tokens")
         said = vars(self.task.settings)
         languages = [said[side] for side in ("source", "target") if isinstance(said.get(side), str)]

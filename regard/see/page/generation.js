@@ -1,6 +1,6 @@
 // How an answer came about: what else could have been written, and what a beam dropped.
 
-import { bar, make, number, percent, tick } from "./dom.js";
+import { bar, make, number, percent, rem, tick } from "./dom.js";
 import { special, word } from "./tokens.js";
 
 export function generationView(page) {
@@ -50,7 +50,7 @@ const pathOf = node => {
   return tokens.join(joint).replace(/[▁Ġ]/g, " ").trim();
 };
 
-const WIDE = 110, HIGH = 40; // of a node with the room around it
+const WIDE = 110, NARROW = 74, HIGH = 40; // of a node with the room around it
 
 /** Mark the answer's own way through the tree. It may have been the best only after the length penalty. */
 function lead(all, nodes, output) {
@@ -88,22 +88,25 @@ function grow(given, hide, output) {
 function drawTree(page, order, high) {
   const fate = node => node.leads ? "in the answer" : node.final ? "finished" : node.kept ? "kept" : "dropped";
   const mark = node => node.final ? "■ " : node.kept ? "" : "✕ ";
-  const x = node => node.depth * WIDE + 4, y = node => node.y * HIGH + 4;
+  const deep = Math.max(0, ...order.map(node => node.depth)) + 1;
+  const wide = Math.max(NARROW, Math.min(WIDE, Math.floor(15 * page.room / rem(1) / deep))), box = wide - 18; // 15 are a rem
+  const letters = Math.floor(box / 7.6) - 1;
+  const x = node => node.depth * wide + 4, y = node => node.y * HIGH + 4;
   const links = order.filter(node => node.above).map(node => [node, make(`path.link${node.leads ? ".won" : node.kept || node.final ? "" : ".dropped"}`, {
-    d: `M${x(node.above) + 92} ${y(node.above) + 16} C${x(node) - 4} ${y(node.above) + 16} ${x(node.above) + 96} ${y(node) + 16} ${x(node)} ${y(node) + 16}` })]);
+    d: `M${x(node.above) + box} ${y(node.above) + 16} C${x(node) - 4} ${y(node.above) + 16} ${x(node.above) + box + 4} ${y(node) + 16} ${x(node)} ${y(node) + 16}` })]);
   const boxes = order.map(node => {
     const tell = () => page.say(`${pathOf(node)}: score ${number(node.score)}, ${fate(node)}`);
     const name = node.above ? word(node.token) : "start";
     node.box = make(`g.node${node.leads ? ".won" : node.kept || node.final ? "" : ".dropped"}`, { transform: `translate(${x(node)} ${y(node)})`,
       tabindex: -1, role: "treeitem", "aria-label": `${name}, score ${number(node.score)}, ${fate(node)}`, onmouseenter: tell, onfocus: tell },
-    make("rect", { width: 92, height: 32, rx: 5 }),
-    make("text", { x: 6, y: 13 }, mark(node) + (name.length > 11 ? name.slice(0, 10) + "…" : name)),
+    make("rect", { width: box, height: 32, rx: 5 }),
+    make("text", { x: 6, y: 13 }, mark(node) + (name.length > letters ? name.slice(0, letters - 1) + "…" : name)),
     make("text.soft", { x: 6, y: 27 }, number(node.score, 2)));
     return node.box;
   });
   const beside = (node, by) => order.filter(one => one.depth === node.depth).sort((one, two) => one.y - two.y)
     .find((_, at, all) => all[at - by] === node);
-  const width = (Math.max(0, ...order.map(node => node.depth)) + 1) * WIDE, height = high * HIGH + 8;
+  const width = deep * wide, height = high * HIGH + 8;
   const tree = make("svg.beam", { role: "tree", "aria-label": "the beam, from left to right", viewBox: `0 0 ${width} ${height}`,
     "--width": `${width / 15}rem`, "--height": `${height / 15}rem`,
     onkeydown: event => {

@@ -32,8 +32,9 @@ function side(page, tokens, names, role, title) {
 export function linesView(page) {
   const shown = page.heads.map(head => page.picture(head));
   const { rows, columns, first } = shown[0];
-  const longest = Math.max(rows.length, columns.length), high = Math.max(rem(1.85), Math.min(rem(2.7), rem(27) / longest)); // of a word
-  const tall = longest * high;
+  const longest = Math.max(rows.length, columns.length), tall = Math.max(rem(27), innerHeight - rem(24));
+  const high = Math.max(rem(1.85), Math.min(rem(3.2), tall / longest)); // of a word
+  const height = longest * high;
   const many = longest > MANY, [drawn, all] = strongestLines(shown, many ? 1000 : 4000);
   const hue = which => page.heads[which] === "mean" || page.heads.length === 1 ? "c0" : `c${page.heads[which] % 8}`;
   const line = ([weight, t, s, which]) => {
@@ -43,8 +44,8 @@ export function linesView(page) {
       "stroke-width": (0.8 + rem(0.28) * weight).toFixed(2), "stroke-dasharray": (shown.length > 1 && DASHES[which % DASHES.length]) || null });
   };
   const own = make("g.own");
-  const lines = make("svg.lines", { viewBox: `0 0 100 ${tall}`, preserveAspectRatio: "none", "aria-hidden": "true",
-    "--height": `${tall}px` }, make("g.every", {}, drawn.map(line)), own);
+  const lines = make("svg.lines", { viewBox: `0 0 100 ${height}`, preserveAspectRatio: "none", "aria-hidden": "true",
+    "--height": `${height}px` }, make("g.every", {}, drawn.map(line)), own);
   const [from, to] = between(page.look, page.data.looks).split(" → ");
   const [left, leftBox] = side(page, rows, page.names.rows, "row", `${from}, which looks`);
   const [right, rightBox] = side(page, columns, page.names.columns, "column", `${to === "itself" ? from : to}, which is looked at`);

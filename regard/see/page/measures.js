@@ -3,7 +3,7 @@
 import { bar, make, number, table, tick } from "./dom.js";
 import { legend, opposed } from "./colour.js";
 import { heatmap } from "./matrix.js";
-import { looksAtItself, picture, special, word } from "./tokens.js";
+import { between, looksAtItself, picture, special, word } from "./tokens.js";
 
 export function hopsView(page) {
   const hops = page.data.looks.filter(look => look.kind === "hops");
@@ -74,17 +74,22 @@ export function ablationView(page) {
       make("button.first", { type: "button", id: "ablate", onclick: page.ablate }, "Switch each head off"));
   }
   const { metric, whole, heads } = page.data.ablation;
-  const sorted = page.state.sort === "1";
+  const sorted = page.state.sort !== "0";
   const order = sorted ? heads.toSorted((one, two) => Math.abs(two.value - whole) - Math.abs(one.value - whole)) : heads;
   const low = Math.min(0, whole, ...heads.map(one => one.value)), high = Math.max(0, whole, ...heads.map(one => one.value));
   const place = value => `${(100 * (value - low) / (high - low || 1)).toFixed(1)}%`;
   const gauge = value => make("td", {}, make("div.gauge", { "--from": place(Math.min(0, value)), "--to": place(Math.max(0, value)), "--whole": place(whole) }));
   const told = heads.some(one => one.output !== undefined);
+  const same = output => output === page.data.output ? "the same" : output ?? "";
   const row = (name, value, output, kind = "tr") => make(kind, {}, make("th", { scope: "row" }, name), make("td", {}, number(value)),
     make("td", {}, kind === "tr" ? (value > whole ? "+" : value < whole ? "−" : "") + number(Math.abs(value - whole)) : ""),
-    gauge(value), told ? make("td.text", {}, output ?? "") : null);
+    gauge(value), told ? make(output === "the same" ? "td.text.soft" : "td.text", {}, output ?? "") : null);
+  const name = one => {
+    const look = page.data.looks.find(other => other.name === one.name);
+    return look ? `${between(look, page.data.looks)}, layer ${look.layer + 1}, head ${one.head + 1}` : `${one.name}, head ${one.head + 1}`;
+  };
   return make("div", {}, make("p.hint", {}, `${metric} with one head switched off at a time; the upright mark is the whole model's ${number(whole)}.`),
-    tick(page, "sort", "largest change first", sorted, on => on ? "1" : undefined),
-    table(["switched off", metric, "change", "", ...(told ? ["output"] : [])], [row("nothing (the whole)", whole, page.data.output, "tr.best"),
-      ...order.map(one => row(`${one.name}, head ${one.head + 1}`, one.value, one.output))], ".wide"));
+    tick(page, "sort", "largest change first", sorted, on => on ? undefined : "0"),
+    table(["switched off", metric, "change", "", ...(told ? ["answer"] : [])], [row("nothing (the whole)", whole, page.data.output, "tr.best"),
+      ...order.map(one => row(name(one), one.value, same(one.output)))], ".wide.off"));
 }

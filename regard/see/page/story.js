@@ -118,14 +118,14 @@ export function storyView(page) {
 export function stepView(page) {
   const { look } = page, head = page.heads[0] === "mean" ? 0 : page.heads[0];
   const t = Math.max(0, Math.min(look.rows.length - 1, page.token));
-  const weights = look.weights[head][t], scores = look.scores?.[head]?.[t], values = look.values?.[head]?.map(value => value.slice(0, 4));
+  const weights = look.weights[head][t], scores = look.scores?.[head]?.[t], values = look.values?.[head]?.map(value => value.slice(0, 2));
   const { scale } = look, raw = scores && scale;
-  const vector = four => `(${four.map(short).join(", ")})`;
+  const vector = some => `(${some.map(short).join(", ")})`;
   const pick = make("select", { "data-key": "query", onchange: event => page.change({ token: event.target.value }) },
     look.rows.map((token, at) => make("option", { value: at, selected: at === t }, `${at + 1}  ${word(token)}`)));
   const best = strongest(weights, 1)[0], high = Math.max(1e-9, weights[best]);
   const titles = ["key", raw && "raw score q·k", scores && (raw ? `scaled × ${+scale.toPrecision(4)}` : "score"), "softmax weight",
-    values && "value, first four", values && "weight × value"].filter(Boolean);
+    values && "value, first two", values && "weight × value"].filter(Boolean);
   const lines = look.columns.map((token, s) => {
     const score = scores?.[s], hidden = score === null ? masked : undefined;
     return make(s === best ? "tr.best" : "tr", {}, make("th", { scope: "row" }, `${s + 1}  ${word(token)}${s === best ? " ◀" : ""}`),
@@ -140,7 +140,7 @@ export function stepView(page) {
     make("p.hint", {}, scores ? "" : "Only the weights are here, not the scores before the softmax. ",
       raw ? `Each score q·k is multiplied by ${+scale.toPrecision(4)}, and exp(score) divided by the sum of all gives the weight. ` : "",
       "Pieces of words stay apart here."),
-    table(titles, lines),
+    table(titles, lines, ".of-one"),
     values ? make("p.sum", {}, "sum of weight × value: ", make("output", {},
       vector(values[0].map((_, part) => values.reduce((sum, value, s) => sum + weights[s] * value[part], 0)))), " …") : null);
 }

@@ -21,9 +21,23 @@ export const strongest = (weights, many) => Array.from(weights.keys())
 export const looksAtItself = look =>
   look.rows.length === look.columns.length && look.rows.every((token, at) => token === look.columns[at]);
 
+/** Whether a text is told letter by letter, with spaces between its words. */
+const inLetters = tokens => tokens.includes(" ") && tokens.every(token => special(token) || [...token].length === 1);
+export const inPieces = tokens => tokens.some(token => /^(▁|Ġ|##)/.test(token)) || inLetters(tokens);
+
 /** The places of the pieces of each word. */
 export function wordsOf(tokens, kind) {
   if (!joins(kind)) return tokens.map((_, at) => [at]);
+  if (inLetters(tokens)) {
+    const apart = token => special(token) || /^[\s⏎]$/.test(token) || isPoint(token);
+    const groups = [];
+    tokens.forEach((token, at) => { // as pieces of words do, letters have the space before them
+      const before = tokens[at - 1];
+      if (at > 0 && !apart(token) && (before === " " || !apart(before))) groups.at(-1).push(at);
+      else groups.push([at]);
+    });
+    return groups;
+  }
   const marked = tokens.some(token => /^[▁Ġ]/.test(token));
   const groups = [];
   tokens.forEach((token, at) => {

@@ -12,7 +12,7 @@ import { matrixView } from "./matrix.js";
 import { ablationView, hopsView, statisticsView } from "./measures.js";
 import { onPicture, onSound, pictureView, soundView } from "./pictures.js";
 import { stepView, storyView } from "./story.js";
-import { between, joins, overLayers, picture, shared } from "./tokens.js";
+import { between, inPieces, joins, overLayers, picture, shared } from "./tokens.js";
 
 const some = fits => data => (data.looks ?? []).some(fits);
 const any = some(() => true);
@@ -41,8 +41,7 @@ function picking(page, kinds) {
   if (OF_NO_HEAD.includes(page.view)) return null;
   const { picks } = VIEWS[page.view];
   const name = kind => between(page.data.looks.find(look => look.kind === kind), page.data.looks);
-  const pieces = page.stack.some(look => [...(joins(look.row_kind) ? look.rows : []), ...(joins(look.column_kind) ? look.columns : [])]
-    .some(token => /^(▁|Ġ|##)/.test(token)));
+  const pieces = page.stack.some(look => (joins(look.row_kind) && inPieces(look.rows)) || (joins(look.column_kind) && inPieces(look.columns)));
   return make("div.picking", {},
     kinds.length > 1 ? choose(page, "kind", "who looks", kinds.map(kind => [kind, name(kind)]), page.kind) : null,
     picks ? headMap(page, picks) : null,

@@ -29,7 +29,7 @@ export function manner(run) {
   return [`drawn at temperature ${said.temperature ?? own.temperature}`, ...among, said.seed === undefined ? "a new seed each time" : `seed ${said.seed}`].join(", ");
 }
 
-const FIRST = 40; // pieces that a language model writes before it is asked for more
+const FIRST = 40; // pieces that a language model writes at least before it is asked for more
 
 /** Show a run's own way where the controls are empty. */
 export function settle(run) {
@@ -42,7 +42,7 @@ export function settle(run) {
   field("top_k").placeholder = own.top_k || "all";
   field("top_p").placeholder = own.top_p;
 }
-const longest = run => run.continues ? Math.min(FIRST, run.decode.max_new_tokens) : run.decode.max_new_tokens;
+const longest = run => run.continues ? Math.min(run.decode.max_new_tokens, Math.max(FIRST, Math.round(run.decode.max_new_tokens / 2))) : run.decode.max_new_tokens;
 
 /** The request for an answer: its path and its body. */
 export function request(run, input) {
