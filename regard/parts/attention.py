@@ -182,8 +182,8 @@ def in_blocks(
 
 
 def asks_little(q: Tensor) -> bool:
-    """Whether many rows ask a thing or two each, as where a CPU writes several answers: products and
-    a softmax are then up to four times quicker than the fused kernel."""
+    """Whether many rows ask a thing or two each, as where a CPU writes several answers: products
+    and a softmax are then up to four times quicker than the fused kernel."""
     if q.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
         return False
     return q.shape[0] >= MANY_ROWS and q.shape[2] <= FEW_QUERIES
