@@ -26,7 +26,7 @@ from ..progress import Work, counted, heard_by
 from .read import Faults
 from .store import Chunk, Field, Ragged, Store, fingerprint, found, write
 
-LARGE = 2**26  # bytes of examples that make a piece
+LARGE = 2**24  # bytes of examples that make a piece
 COPIED = 2**20  # items of a field that are joined at a time
 
 # The rows of a piece; what cannot be used is reported to the faults that it is given.
