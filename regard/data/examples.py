@@ -46,7 +46,7 @@ class Examples(Generic[Row]):
 
     def __getitem__(self, index: int) -> Row:
         row = self.rows[index]
-        return self._make(self.store.array("example", row).tobytes(), row)
+        return self._made(unpacked(self.store.array("example", row).tobytes()), row)
 
     def __iter__(self) -> Iterator[Row]:
         starts, flat = self.store.starts("example"), self.store.flat("example")
@@ -55,11 +55,13 @@ class Examples(Generic[Row]):
             first = some.start
             ends = starts[first : some.stop + 1].tolist()
             content: bytes = flat[ends[0] : ends[-1]].tobytes()
-            for row, (begin, end) in enumerate(pairwise(ends), first):
-                yield self._make(content[begin - ends[0] : end - ends[0]], row)
+            begin = ends[0]
+            told = (content[a - begin : b - begin] for a, b in pairwise(ends))
+            every = unpacked(b"[" + b",".join(told) + b"]")  # at once: each alone takes longer
+            for row, values in enumerate(every, first):
+                yield self._made(values, row)
 
-    def _make(self, said: bytes, index: int) -> Row:
-        values = json.loads(said.decode("utf-8", "surrogatepass"))
+    def _made(self, values: list[Any], index: int) -> Row:
         for name, place in self.bytes:
             values[place] = self.store.array(name, index).tobytes()
         made: Row = self.kind(*values)
@@ -107,9 +109,17 @@ def written(rows: Iterable[Any], own: Sequence[str]) -> Iterator[Chunk]:
         }
 
 
+AS_JSON = json.JSONEncoder(ensure_ascii=False)  # made once: there are many rows
+
+
 def packed(row: Any) -> bytes:
     """As JSON; what is no text, such as the name of a file, comes back as it was."""
-    return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return AS_JSON.encode(row).encode("utf-8", "surrogatepass")
+
+
+def unpacked(said: bytes) -> list[Any]:
+    found: list[Any] = json.loads(said.decode("utf-8", "surrogatepass"))
+    return found
 
 
 def size(value: object) -> int:

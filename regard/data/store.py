@@ -15,6 +15,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -338,7 +339,7 @@ def flatten(rows: Sequence[Any] | Ragged, field: Field) -> tuple[NDArray[Any], N
         return rows.items, rows.counts
     counts = np.fromiter(map(len, rows), np.int64, len(rows))
     if rows and isinstance(rows[0], list) and not field.shape:
-        flat = np.fromiter((i for row in rows for i in row), field.dtype, int(counts.sum()))
+        flat = np.fromiter(chain.from_iterable(rows), field.dtype, int(counts.sum()))
         return flat, counts
     if rows and isinstance(rows[0], bytes):
         return np.frombuffer(b"".join(rows), np.uint8), counts
