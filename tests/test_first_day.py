@@ -229,6 +229,17 @@ def test_a_plain_log_is_silent_only_for_so_long():
         assert file.getvalue() == wanted
 
 
+def test_a_plain_log_says_how_long_it_will_take(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    file = io.StringIO()
+    drawing = Drawing(Console(file=file, width=200))
+    drawing(events.Begun(4, 64, 9, "9 examples", 3, 1000, "CPU"))
+    now[0] += 40.0
+    drawing(events.Step(24, 1.5, 4.5, 0.1, 1.0, 200.0, 40.0, 0.5))
+    assert file.getvalue().splitlines()[-1].endswith("50% of peak  0:01:20 left")
+
+
 def test_training_says_what_it_does_from_the_first_second(toy, tmp_path):
     status, seen = on_terminal(["train", toy.name, *LITTLE], tmp_path)
     assert status == 0, seen

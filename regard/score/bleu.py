@@ -67,4 +67,6 @@ def translation_scores(
         scores[name] = round(result.score, 2)
         scores[f"{name}_interval"] = [round(mean - half, 2), round(mean + half, 2)]
         scores[f"{name}_signature"] = str(metric.get_signature())
+        if name == "bleu" and not result.counts[-1]:
+            scores["bleu_unit"] = "no four words in a row are right, of which BLEU makes 0"
     return scores

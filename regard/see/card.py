@@ -122,7 +122,8 @@ def told(scores: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
         if isinstance(value, float) and name != "seconds" and not name.endswith("_per_second"):
             low_high = scores.get(f"{name}_interval")
             interval = f"{low_high[0]} – {low_high[1]}" if low_high else ""
-            note = scores.get(f"{name}_signature") or scores.get(f"{name}_unit", "")
+            notes = (scores.get(f"{name}_{kind}", "") for kind in ("signature", "unit"))
+            note = "; ".join(filter(None, notes))
             yield name, f"{value}", interval, note
         elif isinstance(value, dict) and all(isinstance(part, float) for part in value.values()):
             for part, own in value.items():  # one score of several tasks

@@ -60,7 +60,8 @@ class Drawing:
         stands before the name of other work."""
         self.console, self.quiet, self.before = console, quiet, before
         self.training = False  # between the first step and the last checkpoint
-        self.steps = 0
+        self.steps = self.first = 0
+        self.began = time.monotonic()
         self.loss = self.rest = ""  # the last that was told
         self.spoke = time.monotonic()
         self.bar: Progress | None = None
@@ -115,7 +116,8 @@ class Drawing:
         getattr(self, type(event).__name__.lower())(event)
 
     def begun(self, event: Any) -> None:
-        self.training, self.steps = True, event.steps
+        self.training, self.steps, self.first = True, event.steps, event.step
+        self.began = time.monotonic()
         self.say(
             f"{event.parameters:,} parameters, {event.amount}, "
             f"{event.batches:,} batches an epoch, "
@@ -141,7 +143,7 @@ class Drawing:
         if self.bar is not None:
             self.draw_step(event.step, text)
         else:
-            self.say(f"step {event.step:>6}  {text}")
+            self.say(f"step {event.step:>6}  {text}{self.left_after(event.step)}")
 
     def advanced(self, event: Any) -> None:
         self.loss = self.loss if event.loss is None else f"loss {event.loss:.3f}"
@@ -149,7 +151,16 @@ class Drawing:
         if self.bar is not None:
             self.draw_step(event.step, f"{text}{self.rest}")
         else:
-            self.say_seldom(f"step {event.step:>6} of {self.steps:,}  {text}")
+            left = self.left_after(event.step)
+            self.say_seldom(f"step {event.step:>6} of {self.steps:,}  {text}{left}")
+
+    def left_after(self, step: int) -> str:
+        """The time left, where it is known: as long a step as it took so far."""
+        done, left = step - self.first, self.steps - step
+        if done < 2 or left < 1:
+            return ""
+        seconds = int((time.monotonic() - self.began) * left / done)
+        return f"  {timedelta(seconds=seconds)} left"
 
     def draw_step(self, step: int, text: str) -> None:
         assert self.bar is not None

@@ -73,6 +73,7 @@ export function soundView(page) {
     return make("tr.linked", { title: told, "data-word": page.names.rows[t], "data-role": "row" }, make("th", { scope: "row" }, word(name)), make("td", {}, over), make("td.soft", {}, columns[best]));
   });
   const shown = make("img", { src: page.data.picture, alt: `the spectrogram, up to ${columns.at(-1)}; high sounds above` });
-  return make("div", {}, make("p.hint", {}, "Time goes to the right. For each word, where in the sound it looked; the second at which it looked most."),
-    make("table.heard", {}, make("tr", {}, make("th", {}), make("td", {}, shown), make("td", {})), lines));
+  return make("div", {}, make("p.hint", {}, "Time goes to the right. For each word, where in the sound it looked, strongest where it looked most; beside it that second."),
+    make("table.heard", {}, make("tr", {}, make("th", {}), make("td", {}, shown), make("td", {})), lines,
+      make("tr.soft", {}, make("th", {}), make("td.times", {}, make("span", {}, "0 s"), make("span", {}, columns.at(-1))), make("td", {}))));
 }
