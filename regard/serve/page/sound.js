@@ -13,10 +13,10 @@ export function soundForm(labels, state, changed) {
     async function take(given) {
       if (!given) return;
       name = given.name || name;
-      url = "";
       try {
-        url = await readable(given);
+        url = await readable(given); // until then the old one stands: an answer to it may be on its way
       } catch (error) {
+        url = "";
         heard.hidden = true;
         said.textContent = `${name} cannot be read as a sound (${error.message})`;
         return;
