@@ -278,7 +278,7 @@ def test_the_answer_follows_and_what_is_overtaken_is_cancelled(page, served):
     while any(engine.load.values()):
         page.wait_for_timeout(5)
     # What it wrote is looked at, not the prompt alone.
-    assert page.locator("#answer .piece[data-word]").count() > 0
+    expect(page.locator("#answer .piece[data-word]").first).to_be_attached()
 
 
 def test_the_story_of_a_head_adds_up(page, served):

@@ -30,7 +30,7 @@ NAMES = [
 ]
 ALONE = World(0, 1, torch.device("cpu"))
 CPU = torch.device("cpu")
-SHARDS = 8
+SHARDS = 12
 
 
 def prepare(name, overrides, folder):

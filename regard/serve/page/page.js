@@ -213,7 +213,8 @@ async function chosen() {
   offered = await own();
   if (mine !== choosing) return; // another run was chosen meanwhile
   offer(offered);
-  if (!offered.length || form.filled()) return;
+  // Where somebody types already, nothing is put between his words.
+  if (!offered.length || form.filled() || $("given").contains(document.activeElement)) return;
   form.fill(offered[0].input, offered.map(example => example.input));
   write();
   respond();
