@@ -17,7 +17,7 @@ def talker(tmp_path_factory):
     fields = {"tokenizer.chat_template": gguf_files.TEMPLATE}
     gguf_files.write(folder / "talker.gguf", fields=fields, max_position_embeddings=256)
     read(folder / "talker.gguf", folder / "talker")
-    server = Served([folder / "talker"], ServerLimits(prompt=200, new_tokens=60, seconds=30))
+    server = Served([folder / "talker"], ServerLimits(prompt=200, new_tokens=30, seconds=30))
     yield server
     server.close()
 
